@@ -1,0 +1,22 @@
+"""G = (V, E): nodes, edges and edits as values, and the rules they obey."""
+
+from .edges import DistillEdge, Edge, GroundEdge, StepLinkEdge, edge_may_join
+from .edits import Edit
+from .nodes import EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion, new_id
+from .subgraph import Subgraph
+
+__all__ = [
+    "DistillEdge",
+    "Edge",
+    "Edit",
+    "EpisodicNode",
+    "GroundEdge",
+    "Node",
+    "ProceduralNode",
+    "SemanticNode",
+    "SkillVersion",
+    "StepLinkEdge",
+    "Subgraph",
+    "edge_may_join",
+    "new_id",
+]

@@ -1,0 +1,7 @@
+"""The three base classes that user code may subclass."""
+
+from .embedder import BaseEmbedder
+from .llm import BaseLLM
+from .vectorstore import BaseVectorStore
+
+__all__ = ["BaseEmbedder", "BaseLLM", "BaseVectorStore"]
