@@ -1,0 +1,93 @@
+"""What every test gets: a clean environment, its own working folder, no way out of the machine, fixed seeds."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fluxmem_local.testing import HashEmbedder, ScriptedLLM
+
+
+def _leaves_the_machine(family: int, address: Any) -> bool:
+    if family == getattr(socket, "AF_UNIX", None):
+        return False
+    if family not in (socket.AF_INET, socket.AF_INET6):
+        return True
+    host = address[0]
+    if host == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(host.split("%")[0]).is_loopback
+    except ValueError:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Refuse and list each address outside this machine that a socket is asked for; the test then fails."""
+    refused: list[Any] = []
+
+    def guarded(name: str) -> Any:
+        original = getattr(socket.socket, name)
+
+        def call(self: socket.socket, *arguments: Any) -> Any:
+            # sendto puts the address last, connect has nothing else.
+            if _leaves_the_machine(self.family, arguments[-1]):
+                refused.append(arguments[-1])
+                raise PermissionError(f"a test asked for {arguments[-1]!r}, which is not this machine")
+            return original(self, *arguments)
+
+        return call
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, guarded(name))
+    look_up = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name and _leaves_the_machine(socket.AF_INET, (name,)):
+            refused.append(host)
+            raise socket.gaierror(f"a test asked for the address of {host!r}")
+        return look_up(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield refused
+    assert refused == [], f"the test tried to leave the machine: {refused}"
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forget FLUXMEM_* settings, keep model libraries off the network, and work in a folder of the test's own."""
+    for name in [name for name in os.environ if name.startswith("FLUXMEM_")]:
+        monkeypatch.delenv(name)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    folder = tmp_path_factory.mktemp("cwd")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds() -> None:
+    """Seed the global generators; code under test has generators of its own."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+
+
+@pytest.fixture
+def embedder() -> HashEmbedder:
+    return HashEmbedder(64)
+
+
+@pytest.fixture
+def llm() -> ScriptedLLM:
+    return ScriptedLLM()
