@@ -75,7 +75,8 @@ class HashEmbedder(BaseEmbedder):
         if not vector.any():
             # Only signs, or words that cancel each other out: the whole text counts as one word.
             vector = self._bag([text])
-        return vector / np.float32(np.linalg.norm(vector))
+        unit: FloatArray = vector / np.float32(np.linalg.norm(vector))
+        return unit
 
     def _bag(self, words: Iterable[str]) -> FloatArray:
         vector = np.zeros(self.dimension, np.float32)
