@@ -1,0 +1,8 @@
+"""Retrieval: candidates, signals, fusion, and the context they end in."""
+
+from .context import RenderedContext, render_episode, serialize_context
+from .hits import Hit
+from .query import Query
+from .retriever import Retriever
+
+__all__ = ["Hit", "Query", "RenderedContext", "Retriever", "render_episode", "serialize_context"]

@@ -1,0 +1,67 @@
+"""Episodes: past tasks like this one, by cosine to the observation with the task (spec section 3)."""
+
+from __future__ import annotations
+
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.graph import EpisodicNode
+from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.types import Layer
+
+from . import signals
+from .candidates import find_candidates, get_present
+from .hits import Hit
+from .query import Query, word_similarity
+from .ranking import content_signals, rank_nodes
+
+__all__ = ["retrieve_episodes", "similar_tasks"]
+
+
+def retrieve_episodes(
+    store: MemoryStore, query: Query, *, top_k: int, config: FluxMemConfig, drop_misleading: bool = False
+) -> list[Hit]:
+    """Return the ``top_k`` most similar episodes that are not running, best first.
+
+    The cosine alone ranks them; what repaired or misled similar tasks is lifted or sunk. Words rank where the memory
+    has no embedder.
+    """
+    count = top_k * config.candidate_factor
+    while True:
+        found = find_candidates(store, query, Layer.EPISODIC, count)
+        finished = [node for node in found if isinstance(node, EpisodicNode) and node.status != "running"]
+        # Running episodes may crowd out the finished ones.
+        if len(finished) >= top_k or len(found) < count:
+            break
+        count *= 2
+    computed = (
+        content_signals(store, Layer.EPISODIC, query, finished)
+        if query.vector is None
+        else {"dense": signals.dense(store.embeddings([node.id for node in finished]), query.vector)}
+    )
+    return rank_nodes(
+        query, finished, computed, top_k=top_k, config=config, limit=top_k, drop_misleading=drop_misleading
+    )
+
+
+def similar_tasks(store: MemoryStore, queries: list[Query], *, count: int) -> list[tuple[EpisodicNode, float]]:
+    """Find the ``count`` finished tasks most like one of the queries, with their similarity in [-1, 1].
+
+    Similarity is the cosine of embeddings, or of token sets where the memory has no embedder.
+    """
+    similarities: dict[str, float] = {}
+    for query in queries:
+        found = (
+            store.lexical(Layer.EPISODIC, query.text, count, **query.view.options)
+            if query.vector is None
+            else store.nearest(Layer.EPISODIC, query.vector, count, **query.view.options)
+        )
+        nodes = get_present(store, [id for id, _ in found])
+        cosines = dict(found)
+        for node in nodes:
+            alike = word_similarity(query.text, node.content) if query.vector is None else cosines[node.id]
+            similarities[node.id] = max(alike, similarities.get(node.id, alike))
+    tasks = [
+        (node, similarities[node.id])
+        for node in get_present(store, similarities)
+        if isinstance(node, EpisodicNode) and node.status != "running"
+    ]
+    return sorted(tasks, key=lambda task: (-task[1], task[0].id))[:count]

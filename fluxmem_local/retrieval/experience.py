@@ -1,0 +1,140 @@
+"""Experience: what past tasks like the asked one taught about nodes (spec section 3, learned connectivity)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fluxmem_local.graph import Edge, Edit, EpisodicNode
+from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.types import FloatArray
+
+from . import signals
+
+__all__ = ["Experience", "learn", "trust_in"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """What was learned, by node id.
+
+    ``values`` is the graph signal in (-1, 1). ``repairs`` are nodes that a kept repair brought into a similar task,
+    with the similarity of the nearest such task. ``misleading`` are nodes that hurt in similar tasks more than they
+    helped. A node of which nothing was learned is in none of them.
+    """
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    repairs: Mapping[str, float] = field(default_factory=dict)
+    misleading: frozenset[str] = frozenset()
+
+    @property
+    def node_ids(self) -> list[str]:
+        """The nodes of which something was learned, proved repairs first, then by value."""
+        return sorted(self.values, key=lambda id: (-self.repairs.get(id, 0.0), -self.values[id], id))
+
+    def signal(self, ids: Iterable[str]) -> FloatArray:
+        """Return the graph signal of n nodes: shape ``(n,)``."""
+        return np.array([self.values.get(id, 0.0) for id in ids], np.float32)
+
+    def lift(self, ids: list[str], scores: FloatArray, top_k: int) -> FloatArray:
+        """Put proved repairs above everything else and misleading nodes below.
+
+        One success with a repair must be enough for the next similar task, and no sum of signals promises that. One
+        place of ``top_k`` stays free for what content alone says, so that a newer fact can still get in.
+
+        Args:
+            ids: n candidates.
+            scores: their fused scores, shape ``(n,)``.
+            top_k: places in the answer.
+
+        Returns:
+            New scores: one more for a repair, one less for a misleading node.
+        """
+        lifted: FloatArray = scores.copy()
+        repairs = [position for position, id in enumerate(ids) if id in self.repairs]
+        repairs.sort(key=lambda position: (-self.repairs[ids[position]], -scores[position], ids[position]))
+        lifted[repairs[: max(1, top_k - 1)]] += 1
+        lifted[[position for position, id in enumerate(ids) if id in self.misleading]] -= 1
+        return lifted
+
+
+def learn(store: MemoryStore, tasks: list[tuple[EpisodicNode, float]], threshold: float) -> Experience:
+    """Gather what ``tasks`` taught.
+
+    Counted outcomes come first. Where a node has none in a task, the kept repairs of that task count, and then its
+    edges, weighed by trust: a fact that was merely at hand in a failure gets a worse value, but is not misleading.
+
+    Args:
+        store: the memory.
+        tasks: finished episodes with their similarity to the asked task.
+        threshold: similarity from which outcomes carry over.
+    """
+    tasks = [(task, similarity) for task, similarity in tasks if similarity >= threshold and task.status != "running"]
+    if not tasks:
+        return Experience()
+    rows = {task.id: row for row, (task, _) in enumerate(tasks)}
+    similarities = np.array([similarity for _, similarity in tasks], np.float32)
+    evidence: dict[tuple[str, str], tuple[float, float]] = {
+        (outcome.node_id, outcome.episode_id): (max(0, outcome.helped), max(0, outcome.hurt))
+        for outcome in store.outcomes(episode_ids=list(rows))
+    }
+    repairs: dict[str, float] = {}
+    for task, similarity in tasks:
+        for edit in store.edits(episode_id=task.id):
+            if edit.kept:
+                brought = _brought_in(edit)
+                for id in brought:
+                    repairs[id] = max(similarity, repairs.get(id, similarity))
+                for id in (*brought, *(edit.targets if edit.kind == "prune" else ())):
+                    evidence.setdefault((id, task.id), (1.0, 0.0) if id in brought else (0.0, 1.0))
+    explicit = set(evidence)
+    for pair, trust in _linked(store, list(rows)).items():
+        success = tasks[rows[pair[1]]][0].success
+        if success is not None:
+            evidence.setdefault(pair, (trust, 0.0) if success else (0.0, trust))
+
+    columns = {id: column for column, id in enumerate(dict.fromkeys(id for id, _ in evidence))}
+    helped = np.zeros((len(rows), len(columns)), np.float32)
+    hurt = np.zeros_like(helped)
+    blamed = np.zeros_like(helped)
+    for (id, task_id), (for_it, against_it) in evidence.items():
+        place = rows[task_id], columns[id]
+        helped[place], hurt[place] = for_it, against_it
+        blamed[place] = against_it if (id, task_id) in explicit else 0.0
+    relevance = signals.task_relevance(similarities, threshold)
+    values = signals.graph(relevance, helped, hurt)
+    misleads = relevance @ blamed > relevance @ helped
+    misleading = frozenset(id for id, column in columns.items() if misleads[column])
+    return Experience(
+        values={id: float(values[column]) for id, column in columns.items()},
+        repairs={id: similarity for id, similarity in repairs.items() if id not in misleading},
+        misleading=misleading,
+    )
+
+
+def _brought_in(edit: Edit) -> tuple[str, ...]:
+    if edit.kind == "expand":
+        return edit.targets
+    if edit.kind == "reshape":
+        return tuple(edit.after.get("variants", {}).values())
+    return ()
+
+
+def _linked(store: MemoryStore, task_ids: list[str]) -> dict[tuple[str, str], float]:
+    ground = store.edges(target_ids=task_ids, kinds=("ground",))
+    distill = store.edges(source_ids=task_ids, kinds=("distill",))
+    edges = [*ground, *distill]
+    pairs = [(edge.source_id, edge.target_id) for edge in ground]
+    pairs += [(edge.target_id, edge.source_id) for edge in distill]
+    return {pair: float(trust) for pair, trust in zip(pairs, trust_in(edges), strict=True)}
+
+
+def trust_in(edges: Sequence[Edge]) -> FloatArray:
+    """Weigh n edges by the tasks in which they were active: shape ``(n,)``, at least 0."""
+    return signals.edge_trust(
+        np.array([max(0.0, edge.weight) for edge in edges], np.float32),
+        np.array([edge.success_count for edge in edges], np.float32),
+        np.array([edge.failure_count for edge in edges], np.float32),
+    )

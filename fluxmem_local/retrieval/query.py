@@ -1,0 +1,36 @@
+"""Query: one question, its vector, and the past tasks like it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fluxmem_local.text import tokenize, tokenize_query
+from fluxmem_local.types import FloatArray
+
+from .experience import Experience
+from .filters import View
+
+__all__ = ["Query", "word_similarity"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A question as the retrievers need it.
+
+    ``vector`` is ``(d,)`` of unit length, or None when the memory has no embedder and words alone count.
+    """
+
+    text: str
+    vector: FloatArray | None
+    view: View = field(default_factory=View)
+    experience: Experience = field(default_factory=Experience)
+
+    def overlap(self, text: str) -> int:
+        """Count the question's tokens that a text holds."""
+        return len(set(tokenize_query(self.text)) & set(tokenize(text)))
+
+
+def word_similarity(text: str, other: str) -> float:
+    """Compute the cosine of two texts as sets of tokens, in [0, 1]: similarity where there is no embedder."""
+    tokens, others = set(tokenize(text)), set(tokenize(other))
+    return len(tokens & others) / (len(tokens) * len(others)) ** 0.5 if tokens and others else 0.0

@@ -1,0 +1,113 @@
+"""Ranking: candidates of one layer to hits, by content and by what similar tasks taught."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.graph import Node
+from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.types import FloatArray, Layer, NodeState
+
+from . import signals
+from .fusion import fuse, rank
+from .hits import Hit
+from .query import Query
+
+__all__ = ["content_signals", "rank_nodes", "signal_weights"]
+
+
+def signal_weights(config: FluxMemConfig) -> dict[str, float]:
+    """Return the weight of each signal by its name in a hit."""
+    return {
+        "dense": config.dense_weight,
+        "bm25": config.bm25_weight,
+        "llm": config.llm_weight,
+        "graph": config.graph_weight,
+    }
+
+
+def content_signals(store: MemoryStore, layer: Layer, query: Query, nodes: Sequence[Node]) -> dict[str, FloatArray]:
+    """Compute ``dense`` (when the memory has an embedder) and ``bm25`` of n candidates: arrays ``(n,)`` by name."""
+    ids = [node.id for node in nodes]
+    computed: dict[str, FloatArray] = {}
+    if query.vector is not None:
+        computed["dense"] = signals.dense(store.embeddings(ids), query.vector)
+    computed["bm25"] = signals.bm25(
+        np.asarray(store.lexical_scores(layer, query.text, ids), np.float32),
+        np.array([query.overlap(node.content) for node in nodes], np.float32),
+    )
+    return computed
+
+
+def rank_nodes(
+    query: Query,
+    nodes: Sequence[Node],
+    computed: Mapping[str, FloatArray],
+    *,
+    top_k: int,
+    config: FluxMemConfig,
+    limit: int | None = None,
+    drop_misleading: bool = False,
+) -> list[Hit]:
+    """Fuse, lift what repaired similar tasks, sink what misled them, keep one version of each memory, and rank.
+
+    Args:
+        query: the question.
+        nodes: n candidates.
+        computed: their content signals by name, each ``(n,)``.
+        top_k: places in the final answer, which bounds the lifting.
+        config: the signals' weights.
+        limit: hits to return; None: all of them.
+        drop_misleading: leave out what misled similar tasks, in place of only ranking it last.
+    """
+    if not nodes:
+        return []
+    ids = [node.id for node in nodes]
+    learned = query.experience.signal(ids)
+    named = {**computed, "graph": learned} if query.experience.values else dict(computed)
+    scores = query.experience.lift(ids, fuse(named, signal_weights(config)), top_k)
+    hits = [
+        Hit(
+            nodes[position],
+            float(scores[position]),
+            {name: float(values[position]) for name, values in named.items()},
+        )
+        for position in rank(ids, scores)
+        if not (drop_misleading and ids[position] in query.experience.misleading)
+    ]
+    return _one_version_each(query, hits)[:limit]
+
+
+def _one_version_each(query: Query, hits: list[Hit]) -> list[Hit]:
+    """Keep of a memory and its reshaped versions the one that did best in similar tasks.
+
+    Where nothing was learned it is the original: a version proved itself for its own kind of task only. An unfinished
+    version is visible to the task that tries it out, which is about that version.
+    """
+    parents = {hit.node.id: hit.node.variant_of for hit in hits}
+
+    def origin(id: str) -> str:
+        seen: set[str] = set()
+        while id not in seen and (parent := parents.get(id)) is not None:
+            seen.add(id)
+            id = parent
+        return id
+
+    def merit(hit: Hit) -> tuple[bool, float, bool, float]:
+        return (
+            hit.node.state is NodeState.TRIAL,
+            query.experience.values.get(hit.node.id, 0.0),
+            hit.node.variant_of is None,
+            hit.score,
+        )
+
+    best: dict[str, Hit] = {}
+    for hit in hits:
+        family = origin(hit.node.id)
+        if family not in best or merit(hit) > merit(best[family]):
+            best[family] = hit
+    chosen = {hit.node.id for hit in best.values()}
+    return [hit for hit in hits if hit.node.id in chosen]

@@ -1,0 +1,185 @@
+"""Retriever: a question to ranked hits of any layers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.errors import BlankTextError, DimensionError, InvalidInputError
+from fluxmem_local.graph import Node
+from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
+from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.text import is_blank
+from fluxmem_local.types import FloatArray, Layer, Scope
+
+from .episodic import retrieve_episodes, similar_tasks
+from .experience import learn
+from .filters import View
+from .fusion import rank
+from .hits import Hit
+from .procedural import inherit_skills, retrieve_skills
+from .query import Query
+from .semantic import retrieve_facts
+
+__all__ = ["Retriever"]
+
+# Past tasks that one question learns from, the most similar ones.
+_SIMILAR_TASKS = 16
+
+
+class Retriever:
+    """Finds what a memory holds on a question.
+
+    ``embedder`` None searches by words only. ``llm`` None, ``llm_weight`` 0 or ``verify=False`` rank without
+    verification.
+    """
+
+    def __init__(
+        self, store: MemoryStore, embedder: BaseEmbedder | None, llm: BaseLLM | None, config: FluxMemConfig
+    ) -> None:
+        self.store = store
+        self.embedder = embedder
+        self.llm = llm
+        self.config = config
+
+    async def retrieve(
+        self,
+        query: str,
+        *,
+        top_k: int = 5,
+        layers: Sequence[Layer | str] = (Layer.SEMANTIC,),
+        scope: Scope | None = None,
+        filters: Mapping[str, Any] | None = None,
+        verify: bool = True,
+        trial_of: str | None = None,
+        exclude: Collection[str] = (),
+        drop_misleading: bool = False,
+    ) -> list[Hit]:
+        """Return the ``top_k`` best nodes of all ``layers`` together, best first.
+
+        Args:
+            query: what is asked.
+            top_k: hits at most.
+            layers: where to look.
+            scope: who asks; None sees everything.
+            filters: metadata that must be equal.
+            verify: let the language model read the best candidates.
+            trial_of: id of the episode whose unfinished reshapes are visible too.
+            exclude: ids that must not be returned, nor learned from.
+            drop_misleading: leave out what misled similar tasks, in place of ranking it last.
+
+        Raises:
+            BlankTextError: the query has no visible character.
+            InvalidInputError: ``top_k`` under 1, or an unknown layer.
+            DimensionError: the embedder gave a vector of another size than it says.
+        """
+        wanted = _layers(layers)
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+            raise InvalidInputError(f"top_k={top_k!r} is no number of hits; give 1 or more")
+        asked = await self.prepare(query, scope=scope, filters=filters, trial_of=trial_of, exclude=exclude)
+        hits: list[Hit] = []
+        for layer in wanted:
+            hits += await self.search_layer(layer, asked, top_k=top_k, verify=verify, drop_misleading=drop_misleading)
+        order = rank([hit.node.id for hit in hits], np.array([hit.score for hit in hits], np.float32))
+        return [hits[position] for position in order[:top_k]]
+
+    async def prepare(
+        self,
+        query: str,
+        *,
+        task: str | None = None,
+        scope: Scope | None = None,
+        filters: Mapping[str, Any] | None = None,
+        trial_of: str | None = None,
+        exclude: Collection[str] = (),
+    ) -> Query:
+        """Embed a question and gather what similar past tasks taught, for the searches that follow.
+
+        Args:
+            query: what is asked.
+            task: the task behind the question: past tasks may be like it or like the question; None: the question.
+            scope: who asks; None sees everything.
+            filters: metadata that must be equal.
+            trial_of: id of the episode whose unfinished reshapes are visible too.
+            exclude: ids that must not be returned, nor learned from.
+
+        Raises:
+            BlankTextError: the query has no visible character.
+            DimensionError: the embedder gave a vector of another size than it says.
+        """
+        if is_blank(query):
+            raise BlankTextError(f"query={query!r} is blank; ask with at least one visible character")
+        view = View(scope=scope, filters=filters, trial_of=trial_of, exclude=frozenset(exclude))
+        texts = [query] if task is None or task == query or is_blank(task) else [query, task]
+        vectors = await self._embed(texts)
+        # Filters are about the answer's metadata; past tasks have metadata of their own.
+        view_of_tasks = View(scope=scope, exclude=view.exclude)
+        asked = [
+            Query(text=text, vector=vector, view=view_of_tasks) for text, vector in zip(texts, vectors, strict=True)
+        ]
+        tasks = similar_tasks(self.store, asked, count=_SIMILAR_TASKS)
+        experience = learn(self.store, tasks, self.config.interference_similarity_threshold)
+        return Query(text=query, vector=vectors[0], view=view, experience=experience)
+
+    async def search_layer(
+        self, layer: Layer, query: Query, *, top_k: int, verify: bool = True, drop_misleading: bool = False
+    ) -> list[Hit]:
+        """Return the ``top_k`` best nodes of one layer, best first."""
+        if layer is Layer.EPISODIC:
+            return retrieve_episodes(
+                self.store, query, top_k=top_k, config=self.config, drop_misleading=drop_misleading
+            )
+        if layer is Layer.PROCEDURAL:
+            return retrieve_skills(self.store, query, top_k=top_k, config=self.config, drop_misleading=drop_misleading)
+        return await retrieve_facts(
+            self.store,
+            query,
+            top_k=top_k,
+            config=self.config,
+            llm=self.llm if verify else None,
+            drop_misleading=drop_misleading,
+        )
+
+    def inherit_skills(self, query: Query, episodes: Sequence[Hit]) -> list[Hit]:
+        """Return the skills that the retrieved episodes vouch for, and a few by their own words, best first."""
+        return inherit_skills(self.store, query, episodes, config=self.config)
+
+    def get_many(self, ids: Sequence[str]) -> list[Node]:
+        """Get nodes by id, in the asked order.
+
+        Raises:
+            NotFoundError: the memory holds no such id.
+        """
+        return self.store.get_many(ids)
+
+    async def _embed(self, texts: list[str]) -> list[FloatArray | None]:
+        if self.embedder is None or self.store.dimension is None:
+            return [None] * len(texts)
+        # One call a step, whatever its number of texts.
+        embedded = np.asarray(
+            [await self.embedder.embed_text(texts[0])] if len(texts) == 1 else await self.embedder.embed_batch(texts),
+            dtype=np.float32,
+        )
+        expected = (len(texts), self.store.dimension)
+        if embedded.shape != expected or not np.isfinite(embedded).all():
+            raise DimensionError(
+                f"the embedder gave vectors of shape {embedded.shape} for {len(texts)} texts, with "
+                f"{np.count_nonzero(~np.isfinite(embedded))} values that are no numbers; this memory needs {expected}"
+            )
+        norms = np.linalg.norm(embedded, axis=1, keepdims=True)
+        return list(embedded / np.where(norms > 0, norms, 1))
+
+
+def _layers(layers: Sequence[Layer | str]) -> list[Layer]:
+    given = [layers] if isinstance(layers, (str, Layer)) else list(layers)
+    if not given:
+        raise InvalidInputError(f"layers is empty; give one or more of {', '.join(layer.value for layer in Layer)}")
+    try:
+        return list(dict.fromkeys(Layer(layer) for layer in given))
+    except ValueError:
+        raise InvalidInputError(
+            f"layers={layers!r} names an unknown layer; known are {', '.join(layer.value for layer in Layer)}"
+        ) from None

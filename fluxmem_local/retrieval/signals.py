@@ -1,0 +1,80 @@
+"""The signals of a score: one function of arrays each (spec section 3)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fluxmem_local.types import FloatArray
+
+__all__ = ["bm25", "dense", "edge_trust", "graph", "llm", "task_relevance"]
+
+# Evidence of this mass is half believed.
+_EVIDENCE_PRIOR = 1.0
+# What a task that is only just similar still counts.
+_LEAST_RELEVANCE = 0.25
+
+
+def dense(embeddings: FloatArray, query_vector: FloatArray) -> FloatArray:
+    """Compute the cosine of n unit vectors ``(n, d)`` to the query ``(d,)``, clipped to [0, 1]: shape ``(n,)``."""
+    cosines: FloatArray = embeddings @ query_vector
+    return np.clip(cosines, 0.0, 1.0)
+
+
+def bm25(scores: FloatArray, overlaps: FloatArray) -> FloatArray:
+    """Scale BM25 scores to [0, 1] by the best of the candidates.
+
+    In a memory of a few facts a word that stands in half of them has a weight of zero or less in BM25Okapi, and a
+    match would rank no higher than a miss. When no score is positive, the share of matched words stands in.
+
+    Args:
+        scores: BM25 of n candidates, any sign.
+        overlaps: number of query tokens that each candidate holds, at least 0.
+
+    Returns:
+        Shape ``(n,)``.
+    """
+    values = scores if scores.size and scores.max() > 0 else overlaps
+    best = float(values.max(initial=0.0))
+    scaled: FloatArray = values / np.float32(best if best > 0 else 1.0)
+    return np.clip(scaled, 0.0, 1.0)
+
+
+def llm(values: FloatArray, num_candidates: int) -> FloatArray | None:
+    """Check what a language model said of n candidates.
+
+    Returns:
+        The values as float32 ``(n,)``, or None when one is missing, not a number, or outside [0, 1].
+    """
+    checked: FloatArray = np.asarray(values, dtype=np.float32)
+    if checked.shape != (num_candidates,) or not np.isfinite(checked).all():
+        return None
+    return checked if ((checked >= 0) & (checked <= 1)).all() else None
+
+
+def task_relevance(similarities: FloatArray, threshold: float) -> FloatArray:
+    """Say how much e past tasks tell about the asked one: 0 under ``threshold``, then rising to 1: shape ``(e,)``."""
+    span = max(1.0 - threshold, 1e-6)
+    rising = np.clip((similarities - threshold) / span, 0.0, 1.0)
+    relevance = np.where(similarities >= threshold, _LEAST_RELEVANCE + (1 - _LEAST_RELEVANCE) * rising, 0.0)
+    return relevance.astype(np.float32)
+
+
+def edge_trust(weights: FloatArray, successes: FloatArray, failures: FloatArray) -> FloatArray:
+    """Weigh n edges by the later tasks in which they were active; an edge without any keeps its weight: ``(n,)``."""
+    trust: FloatArray = weights * (1 + successes) / (1 + successes + failures)
+    return trust
+
+
+def graph(relevance: FloatArray, helped: FloatArray, hurt: FloatArray) -> FloatArray:
+    """Compute learned connectivity: helped against hurt over similar past tasks, drawn to 0 while evidence is thin.
+
+    Args:
+        relevance: of e past tasks, in [0, 1].
+        helped: how often each of n nodes helped in each task, shape ``(e, n)``.
+        hurt: how often it misled, shape ``(e, n)``.
+
+    Returns:
+        Values in (-1, 1), shape ``(n,)``.
+    """
+    for_it, against_it = relevance @ helped, relevance @ hurt
+    return ((for_it - against_it) / (for_it + against_it + _EVIDENCE_PRIOR)).astype(np.float32)
