@@ -22,7 +22,7 @@ import numpy as np
 from fluxmem_local.errors import MemoryDamagedError, StorageError
 from fluxmem_local.types import FloatArray, JsonObject
 
-__all__ = ["IndexFile", "read_index", "write_index"]
+__all__ = ["IndexFile", "damaged", "read_index", "write_index"]
 
 _MAGIC = b"FLUXVEC\n"
 _VERSION = 1
@@ -91,19 +91,19 @@ def read_index(path: Path) -> IndexFile:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise _damaged(path, error.strerror or "unreadable") from error
+        raise damaged(path, error.strerror or "unreadable") from error
     start = _HEADER.size + _HASH_BYTES
     if len(content) < start or not content.startswith(_MAGIC):
-        raise _damaged(path, "it is no index file")
+        raise damaged(path, "it is no index file")
     _, version, dimension, count, generation, *sizes = _HEADER.unpack_from(content)
     if version != _VERSION:
-        raise _damaged(path, f"it has format {version}, this version reads {_VERSION}")
+        raise damaged(path, f"it has format {version}, this version reads {_VERSION}")
     if start + sum(sizes) != len(content) or sizes[1] != 4 * dimension * count:
-        raise _damaged(path, "its length is not the one it states")
+        raise damaged(path, "its length is not the one it states")
     words, vectors, body = (content[start + sum(sizes[:part]) : start + sum(sizes[: part + 1])] for part in range(3))
     stated = content[_HEADER.size : start]
     if not hmac.compare_digest(stated, _digest(content[: _HEADER.size], words, vectors, body)):
-        raise _damaged(path, "its checksum does not match")
+        raise damaged(path, "its checksum does not match")
     return _parse(path, generation, dimension, count, words, vectors, body)
 
 
@@ -118,7 +118,7 @@ def _parse(
             raise ValueError("counts differ")
         graph = None if labels is None else _graph(body, labels, dimension, path.parent)
     except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
-        raise _damaged(path, f"its parts do not fit together ({error})") from error
+        raise damaged(path, f"its parts do not fit together ({error})") from error
     return IndexFile(generation, settings, ids, matrix, labels, graph)
 
 
@@ -215,7 +215,8 @@ def _digest(*parts: bytes) -> bytes:
     return digest.digest()
 
 
-def _damaged(path: Path, why: str) -> MemoryDamagedError:
+def damaged(path: Path, why: str) -> MemoryDamagedError:
+    """Return the error for a file that cannot be used, and why."""
     return MemoryDamagedError(
         f"the index file {path} cannot be used: {why}; "
         "it holds nothing that the database does not: run `fluxmem reindex`"

@@ -14,7 +14,7 @@ from fluxmem_local.interfaces import BaseVectorStore
 from fluxmem_local.types import FloatArray
 
 from .exact import ExactVectorStore
-from .files import IndexFile, read_index, write_index
+from .files import IndexFile, damaged, read_index, write_index
 from .order import check_top_k
 
 __all__ = ["HNSWVectorStore"]
@@ -162,12 +162,15 @@ class HNSWVectorStore(BaseVectorStore):
             MemoryDamagedError: the file is missing, cut off, changed, or none of ours; build the store anew.
         """
         file = read_index(Path(path))
-        store = cls(**file.settings)
-        store._rows.add(file.ids, file.vectors)
-        if file.labels is not None:
-            store._graph = file.graph
-            store._label_of = dict(zip(file.ids, file.labels, strict=True))
-            store._id_of = {label: id for id, label in store._label_of.items()}
+        try:
+            store = cls(**file.settings)
+            store._rows.add(file.ids, file.vectors)
+            if file.labels is not None:
+                store._graph = file.graph
+                store._label_of = dict(zip(file.ids, file.labels, strict=True))
+                store._id_of = {label: id for id, label in store._label_of.items()}
+        except (TypeError, ValueError) as error:
+            raise damaged(Path(path), f"its parts do not fit together ({error})") from error
         return store, file.generation
 
     def __len__(self) -> int:

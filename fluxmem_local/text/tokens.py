@@ -74,6 +74,7 @@ _SCRIPT_STEMMERS = {
     "TAMIL": "tamil",
     "ARMENIAN": "armenian",
 }
+_CYRILLIC_ENDINGS = "аеёиіїоуыэєюяйь"
 # Marks of these scripts are left out in everyday writing; in Indic scripts they are vowels and stay.
 _MARKS_OPTIONAL = {"LATIN", "GREEK", "CYRILLIC", "ARABIC", "HEBREW"}
 
@@ -174,6 +175,13 @@ def _variants(word: str, languages: tuple[str, ...]) -> Iterator[str]:
         stem = _stem(_SCRIPT_STEMMERS[script], bare if script == "ARABIC" else word)
         if stem and stem not in (word, bare):
             yield stem
+        # The Russian stemmer takes the plural of some nouns for a verb; endings of one letter are cut here as well.
+        if (
+            script == "CYRILLIC"
+            and len(light := word.rstrip(_CYRILLIC_ENDINGS)) > 2
+            and light not in (word, bare, stem)
+        ):
+            yield light
 
 
 @cache

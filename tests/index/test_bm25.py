@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rank_bm25 import BM25Okapi
+
+from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.index import LexicalIndex
+
+WORDS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
+STEPS = st.lists(st.tuples(st.integers(0, 5), st.none() | WORDS), min_size=1, max_size=40)
+
+
+@settings(deadline=None)
+@given(STEPS, WORDS)
+def test_scores_equal_the_library_after_any_changes(steps, query) -> None:
+    index, truth = LexicalIndex(), {}
+    for number, words in steps:
+        id = f"d{number}"
+        truth.pop(id, None)
+        if words is None:
+            index.delete([id])
+        else:
+            index.add(id, words)
+            truth[id] = words
+        assert len(index) == len(truth)
+        if not truth:
+            assert index.search(query, 5) == []
+            continue
+        library = BM25Okapi(list(truth.values()))
+        expected = library.get_scores(query)
+        np.testing.assert_allclose(index.scores(query, list(truth)), expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(index.get_scores(query), expected, rtol=0, atol=1e-9)
+        held = {
+            id: score for (id, words), score in zip(truth.items(), expected, strict=True) if set(words) & set(query)
+        }
+        found = index.search(query, 100)
+        assert {id for id, _ in found} == set(held)
+        assert found == sorted(found, key=lambda pair: (-pair[1], pair[0]))
+        for word in "abcdefgh":
+            assert index.idf(word) == pytest.approx(library.idf.get(word, 0), abs=1e-9)
+
+
+def test_scores_equal_the_library_after_thousands_of_replacements() -> None:
+    rng = np.random.default_rng(0)
+    index, truth = LexicalIndex(), {}
+    for step in range(1500):
+        id = f"d{rng.integers(0, 60)}"
+        words = [str(word) for word in rng.zipf(1.6, 12) if word < 60] or ["1"]
+        truth.pop(id, None)
+        if step % 5:
+            index.add(id, words)
+            truth[id] = words
+        else:
+            index.delete([id])
+    query = ["1", "2", "2", "17", "absent"]
+    np.testing.assert_allclose(
+        index.scores(query, list(truth)), BM25Okapi(list(truth.values())).get_scores(query), rtol=0, atol=1e-9
+    )
+    # Tombstones are swept: postings and slots stay within a small multiple of what lives.
+    assert len(index._ids) <= 2 * len(truth) + 65
+    assert all(len(postings) <= 4 * index._frequency[term] for term, postings in index._postings.items())
+    assert set(index._postings) == {word for words in truth.values() for word in words}
+
+
+def test_the_librarys_other_methods_work_on_it() -> None:
+    index = LexicalIndex()
+    texts = [["cat", "cat"], ["dog"], ["cat", "dog", "emu"]]
+    for number, words in enumerate(texts):
+        index.add(f"d{number}", words)
+    library = BM25Okapi(texts)
+    assert isinstance(index, BM25Okapi)
+    assert index.get_batch_scores(["emu"], [2, 0]) == pytest.approx(library.get_batch_scores(["emu"], [2, 0]))
+    assert index.get_top_n(["emu"], texts, n=1) == [["cat", "dog", "emu"]]
+
+
+def test_a_document_that_holds_the_term_is_found_whatever_its_score() -> None:
+    index = LexicalIndex()
+    index.add("one", ["cat", "sat"])
+    index.add("two", ["dog", "sat"])
+    assert index.search(["cat"], 5) == [("one", 0.0)]
+    assert [id for id, _ in index.search(["sat"], 5)] == ["one", "two"]
+    assert index.idf("sat") <= 0
+
+
+def test_best_first_and_ties_by_id() -> None:
+    index = LexicalIndex()
+    for id in ("c", "a", "d", "b"):
+        index.add(id, ["same"])
+    for number in range(10):
+        index.add(f"other {number}", ["else"])
+    index.add("z", ["same", "same"])
+    assert [id for id, _ in index.search(["same"], 3)] == ["z", "a", "b"]
+
+
+def test_a_query_touches_only_postings_of_its_terms() -> None:
+    index = LexicalIndex()
+    index.add("cat", ["cat"])
+    index.add("dog", ["dog"])
+    slots, _ = index._scored(["dog", "bird"])
+    assert slots.tolist() == [1]
+
+
+def test_report_9_what_was_deleted_is_not_found() -> None:
+    index = LexicalIndex()
+    index.add("one", ["cat"])
+    index.add("two", ["cat", "dog"])
+    index.delete(["one", "nobody"])
+    assert [id for id, _ in index.search(["cat"], 5)] == ["two"]
+    assert "one" not in index
+    index.add("one", ["cat"])
+    assert {id for id, _ in index.search(["cat"], 5)} == {"one", "two"}
+
+
+def test_nothing_gives_nothing() -> None:
+    index = LexicalIndex()
+    assert index.search(["cat"], 5) == []
+    assert index.scores(["cat"], ["one"]).tolist() == [0.0]
+    index.add("empty", [])
+    assert index.search(["cat"], 5) == []
+    index.add("one", ["cat"])
+    assert index.search([], 5) == []
+    assert index.search(["cat"], 0) == []
+    assert index.scores([], ["one", "empty", "nobody"]).tolist() == [0.0, 0.0, 0.0]
+    assert len(index) == 2
+
+
+@pytest.mark.parametrize(("id", "tokens"), [("", ["a"]), (3, ["a"]), ("x", "abc"), ("x", ["a", 1]), ("x", b"abc")])
+def test_bad_documents_are_refused_and_change_nothing(id, tokens) -> None:
+    index = LexicalIndex()
+    index.add("x", ["kept"])
+    with pytest.raises(InvalidInputError):
+        index.add(id, tokens)
+    assert [found for found, _ in index.search(["kept"], 5)] == ["x"]
+
+
+def test_bad_queries_are_refused() -> None:
+    index = LexicalIndex()
+    for call in (lambda: index.search("cat", 5), lambda: index.search(["cat"], -1), lambda: index.delete("cat")):
+        with pytest.raises(InvalidInputError):
+            call()
