@@ -93,7 +93,7 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
         with self._lock:
             top_k = check_top_k(top_k)
             slots, scores = self._scored(query_tokens)
-            return best_first([self._ids[slot] for slot in slots.tolist()], scores, top_k) if top_k else []
+            return best_first(self._ids, slots, scores, top_k)
 
     def scores(self, query_tokens: Sequence[str], ids: Sequence[str]) -> npt.NDArray[np.float64]:
         """Score n documents, shape ``(n,)``; 0 for those without a query token and for unknown ids."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from fluxmem_local.errors import DimensionError, InvalidInputError
 from fluxmem_local.interfaces import BaseVectorStore
@@ -112,12 +113,12 @@ class ExactVectorStore(BaseVectorStore):
             if top_k < count:
                 # The margin keeps rows that tie with the last place once sums are exact.
                 rows = np.flatnonzero(rough >= np.partition(rough, count - top_k)[count - top_k] - 10.0 ** (1 - DIGITS))
-            return self._ranked(rows.tolist(), query, top_k)
+            return self._ranked(rows, query, top_k)
 
     def rank(self, ids: Sequence[str], query: FloatArray, top_k: int) -> list[tuple[str, float]]:
         """Rank stored ids by cosine similarity to a unit query, shape ``(d,)``, and keep ``top_k``."""
         with self._lock:
-            return self._ranked([self._row_of[id] for id in ids], query, top_k)
+            return self._ranked(np.array([self._row_of[id] for id in ids], dtype=np.intp), query, top_k)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove vectors; ids that are not there are passed over."""
@@ -196,7 +197,7 @@ class ExactVectorStore(BaseVectorStore):
                 wider[: len(self._ids)] = self._matrix[: len(self._ids)]
             self._matrix = wider
 
-    def _ranked(self, rows: list[int], query: FloatArray, top_k: int) -> list[tuple[str, float]]:
+    def _ranked(self, rows: npt.NDArray[np.intp], query: FloatArray, top_k: int) -> list[tuple[str, float]]:
         exact = (self._matrix[rows].astype(np.float64) * query).sum(axis=1)
         scores = np.clip(np.round(exact, DIGITS), -1.0, 1.0)
-        return best_first([self._ids[row] for row in rows], scores, top_k)
+        return best_first(self._ids, rows, scores, top_k)

@@ -24,12 +24,14 @@ def check_top_k(top_k: int) -> int:
     return int(top_k)
 
 
-def best_first(ids: Sequence[str], scores: npt.NDArray[Any], top_k: int) -> list[tuple[str, float]]:
-    """Pair n ids with their scores, shape ``(n,)``, and keep the ``top_k`` best."""
-    chosen: npt.NDArray[Any] = np.arange(len(scores))
+def best_first(
+    ids: Sequence[str], rows: npt.NDArray[Any], scores: npt.NDArray[Any], top_k: int
+) -> list[tuple[str, float]]:
+    """Keep the ``top_k`` best of n scores, shape ``(n,)``, each with the id at its place ``rows``, shape ``(n,)``."""
     if 0 < top_k < len(scores):
         # All that tie with the last place stay in, so that ids decide there too.
         chosen = np.flatnonzero(scores >= np.partition(scores, len(scores) - top_k)[len(scores) - top_k])
-    pairs = [(ids[place], float(scores[place])) for place in chosen.tolist()]
+        rows, scores = rows[chosen], scores[chosen]
+    pairs = [(ids[row], score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
     pairs.sort(key=lambda pair: (-pair[1], pair[0]))
     return pairs[:top_k]
