@@ -1,0 +1,9 @@
+"""The only write path: graph, database and indices change together or not at all."""
+
+from fluxmem_local.storage.records import HistoryEntry, Outcome
+
+from .receipts import Receipt, VerifyReport
+from .store import MemoryStore
+from .transaction import Transaction
+
+__all__ = ["HistoryEntry", "MemoryStore", "Outcome", "Receipt", "Transaction", "VerifyReport"]

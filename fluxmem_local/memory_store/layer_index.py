@@ -1,0 +1,178 @@
+"""LayerIndex: one layer's vectors and words in memory, kept in step with the database."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fluxmem_local.errors import MemoryDamagedError, StorageError
+from fluxmem_local.index import HNSWVectorStore, LexicalIndex
+from fluxmem_local.interfaces import BaseVectorStore
+from fluxmem_local.storage.codec import vector_from_blob
+from fluxmem_local.types import FloatArray, Layer
+
+__all__ = ["LayerIndex", "generation_of", "stored_dimension"]
+
+_BATCH = 1000
+# float32 rounding of a vector that was normalised twice
+_SAME = 1e-5
+# Below this many vectors the store compares one by one, and reading rows is as fast as reading a file.
+_WORTH_SAVING = 2000
+_CHANGED_SHARE = 0.02
+
+
+def generation_of(connection: sqlite3.Connection) -> int:
+    """Return the number of the last commit that touched nodes."""
+    return int(connection.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()[0])
+
+
+def stored_dimension(connection: sqlite3.Connection) -> int | None:
+    """Return the size of the memory's vectors, or None before the first one."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'dimension'").fetchone()
+    return None if row is None else int(row[0])
+
+
+class LayerIndex:
+    """The vector store and the lexical index of one layer.
+
+    Each remembers the generation it shows and, before it is used, takes over the rows that changed since, whoever
+    changed them. The caller holds ``lock`` and reads the database after taking it, so that an index never runs ahead.
+    """
+
+    def __init__(self, layer: Layer, file: Path | None, given: BaseVectorStore | None) -> None:
+        self.layer = layer
+        self.lock = threading.RLock()
+        self.given = given
+        self._file = file
+        self._vectors: BaseVectorStore | None = None
+        self._words: LexicalIndex | None = None
+        self._vectors_at = 0
+        self._words_at = 0
+        self._num_changes = 0
+
+    def vectors(self, connection: sqlite3.Connection) -> BaseVectorStore:
+        """Return the vector store as of the connection's state."""
+        dimension = stored_dimension(connection)
+        now = generation_of(connection)
+        if self._vectors is None or (self.given is None and _dimension_of(self._vectors) not in (None, dimension)):
+            self._vectors = self.given if self.given is not None else self._load(dimension)
+            self._vectors_at = now
+            self._reconcile(connection, self._vectors)
+        elif now != self._vectors_at:
+            self._catch_up(connection, self._vectors)
+            self._vectors_at = now
+        return self._vectors
+
+    def words(self, connection: sqlite3.Connection) -> LexicalIndex:
+        """Return the lexical index as of the connection's state."""
+        now = generation_of(connection)
+        if self._words is None:
+            self._words, self._words_at = LexicalIndex(), -1
+        if now != self._words_at:
+            self._words.delete(self._deleted_since(connection, self._words_at))
+            for row in connection.execute(
+                "SELECT id, terms FROM nodes WHERE layer = ? AND rev > ?", (str(self.layer), self._words_at)
+            ):
+                self._words.add(row["id"], row["terms"].split("\n") if row["terms"] else [])
+            self._words_at = now
+        return self._words
+
+    def follow_deletions(self, connection: sqlite3.Connection) -> None:
+        """Take what was forgotten out of a given store, and out of what is in memory."""
+        if self.given is not None or self._vectors is not None:
+            self.vectors(connection)
+        if self._words is not None:
+            self.words(connection)
+
+    def reset(self, connection: sqlite3.Connection) -> None:
+        """Throw away what is in memory and in the file; a given store is emptied of this memory's nodes."""
+        self._words = self._vectors = None
+        self.drop_file()
+        if self.given is not None:
+            rows = connection.execute("SELECT id FROM nodes WHERE layer = ?", (str(self.layer),)).fetchall()
+            self.given.delete([row["id"] for row in rows])
+
+    def drop_file(self) -> None:
+        """Delete the derived file."""
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+    def save(self, connection: sqlite3.Connection) -> int | None:
+        """Write the derived file when that saves time later; return the generation it shows."""
+        store = self._vectors
+        if self._file is None or not isinstance(store, HNSWVectorStore) or store is self.given:
+            return None
+        self.vectors(connection)
+        if len(store) < _WORTH_SAVING or self._num_changes < _CHANGED_SHARE * len(store):
+            return None
+        self._file.parent.mkdir(mode=0o700, exist_ok=True)
+        store.save(self._file, generation=self._vectors_at)
+        self._num_changes = 0
+        return self._vectors_at
+
+    def _load(self, dimension: int | None) -> HNSWVectorStore:
+        if self._file is not None and self._file.exists():
+            try:
+                store, _ = HNSWVectorStore.load(self._file)
+            except (MemoryDamagedError, StorageError):
+                # The file is a cache: whatever is wrong with it, the rows are there.
+                return HNSWVectorStore(dimension)
+            if store.dimension == dimension:
+                return store
+        return HNSWVectorStore(dimension)
+
+    def _reconcile(self, connection: sqlite3.Connection, store: BaseVectorStore) -> None:
+        """Compare a store of unknown state with every row; a file's stamp may lie, as after a restored copy."""
+        ours: set[str] = set()
+        was_empty = len(store) == 0
+        self._num_changes = 0
+        for ids, matrix in self._embedded_since(connection, -1):
+            ours.update(ids)
+            differing = list(range(len(ids)))
+            if not was_empty:
+                held = [store.get_vector(id) for id in ids]
+                differing = [
+                    place
+                    for place, vector in enumerate(held)
+                    if vector is None or not np.allclose(vector, matrix[place], atol=_SAME)
+                ]
+            if differing:
+                store.add([ids[place] for place in differing], matrix[differing])
+                self._num_changes += len(differing)
+        if isinstance(store, HNSWVectorStore):
+            foreign = [id for id in store.ids if id not in ours]
+            store.delete(foreign)
+            self._num_changes += len(foreign)
+
+    def _catch_up(self, connection: sqlite3.Connection, store: BaseVectorStore) -> None:
+        since = self._vectors_at
+        bare = connection.execute(
+            "SELECT id FROM nodes WHERE layer = ? AND rev > ? AND embedding IS NULL", (str(self.layer), since)
+        ).fetchall()
+        gone = [*self._deleted_since(connection, since), *(row["id"] for row in bare)]
+        if gone:
+            store.delete(gone)
+            self._num_changes += len(gone)
+        for ids, matrix in self._embedded_since(connection, since):
+            store.add(ids, matrix)
+            self._num_changes += len(ids)
+
+    def _deleted_since(self, connection: sqlite3.Connection, since: int) -> list[str]:
+        rows = connection.execute("SELECT id FROM deleted WHERE layer = ? AND rev > ?", (str(self.layer), since))
+        return [row["id"] for row in rows.fetchall()]
+
+    def _embedded_since(self, connection: sqlite3.Connection, since: int) -> Iterator[tuple[Sequence[str], FloatArray]]:
+        cursor = connection.execute(
+            "SELECT id, embedding FROM nodes WHERE layer = ? AND rev > ? AND embedding IS NOT NULL ORDER BY key",
+            (str(self.layer), since),
+        )
+        while rows := cursor.fetchmany(_BATCH):
+            yield [row["id"] for row in rows], np.stack([vector_from_blob(row["embedding"]) for row in rows])
+
+
+def _dimension_of(store: BaseVectorStore) -> int | None:
+    return store.dimension if isinstance(store, HNSWVectorStore) else None

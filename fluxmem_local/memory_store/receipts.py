@@ -1,0 +1,55 @@
+"""What `forget` and `verify` report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Receipt", "VerifyReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What forgetting did, or would do in a dry run: ids that are gone, kept (with why) and changed."""
+
+    removed: tuple[str, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
+    changed: tuple[str, ...] = ()
+    num_edges: int = 0
+    num_edits: int = 0
+    num_versions: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "removed": list(self.removed),
+            "kept": [{"id": id, "reason": reason} for id, reason in self.kept],
+            "changed": list(self.changed),
+            "num_edges": self.num_edges,
+            "num_edits": self.num_edits,
+            "num_versions": self.num_versions,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What checking found: how many things each check looked at, what is wrong, and what was put right."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether nothing is wrong; what was put right no longer is."""
+        return len(self.problems) == len(self.fixed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "ok": self.ok,
+            "counts": dict(self.counts),
+            "problems": list(self.problems),
+            "fixed": list(self.fixed),
+        }

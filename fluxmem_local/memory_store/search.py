@@ -1,0 +1,128 @@
+"""Search of one layer under conditions: few matching nodes are scored one by one, many are filtered from the index."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.index import ExactVectorStore, LexicalIndex
+from fluxmem_local.storage.codec import unit_vector, vector_from_blob
+from fluxmem_local.storage.filters import Condition
+from fluxmem_local.text import tokenize_query
+from fluxmem_local.types import FloatArray
+
+from .layer_index import LayerIndex, stored_dimension
+
+__all__ = ["lexical_hits", "lexical_scores", "nearest_hits"]
+
+Hits = list[tuple[str, float]]
+
+# Up to here comparing each matching vector costs a few milliseconds, and is exact.
+_FEW = 4096
+
+
+def nearest_hits(
+    connection: sqlite3.Connection,
+    index: LayerIndex | None,
+    vector: FloatArray,
+    top_k: int,
+    condition: Condition,
+    narrow: bool,
+    num_excluded: int,
+) -> Hits:
+    """Find the nearest nodes that meet a condition; ``index`` None scores the rows themselves."""
+    _check_top_k(top_k)
+    dimension = stored_dimension(connection)
+    query = unit_vector(vector, dimension, "the query")
+    if top_k == 0 or dimension is None:
+        return []
+    sql, values = condition
+    if index is None or narrow:
+        limit = "" if index is None else f"LIMIT {_FEW + 1}"
+        keys = connection.execute(
+            f"SELECT key FROM nodes WHERE {sql} AND embedding IS NOT NULL {limit}", values
+        ).fetchall()
+        if index is None or len(keys) <= _FEW:
+            return _exact(connection, [row["key"] for row in keys], query, top_k)
+    store = index.vectors(connection)
+    return _filtered(
+        connection, lambda number: store.search(query, number), len(store), top_k, top_k + num_excluded, condition
+    )
+
+
+def lexical_hits(
+    connection: sqlite3.Connection,
+    index: LayerIndex,
+    dirty: bool,
+    text: str,
+    top_k: int,
+    condition: Condition,
+    num_excluded: int,
+) -> Hits:
+    """Find the best nodes by BM25 that meet a condition."""
+    _check_top_k(top_k)
+    words = _words(connection, index, dirty)
+    tokens = tokenize_query(text)
+    if top_k == 0 or not tokens:
+        return []
+    return _filtered(
+        connection, lambda number: words.search(tokens, number), len(words), top_k, top_k + num_excluded, condition
+    )
+
+
+def lexical_scores(
+    connection: sqlite3.Connection, index: LayerIndex, dirty: bool, text: str, ids: Sequence[str]
+) -> npt.NDArray[np.float64]:
+    """Score the given ids by BM25, shape ``(n,)``."""
+    return _words(connection, index, dirty).scores(tokenize_query(text), ids)
+
+
+def _words(connection: sqlite3.Connection, index: LayerIndex, dirty: bool) -> LexicalIndex:
+    # What may still be rolled back goes into an index of its own.
+    return LayerIndex(index.layer, None, None).words(connection) if dirty else index.words(connection)
+
+
+def _filtered(
+    connection: sqlite3.Connection,
+    search: Callable[[int], Hits],
+    total: int,
+    top_k: int,
+    first: int,
+    condition: Condition,
+) -> Hits:
+    """Ask for more and more hits until enough of them meet the condition, or none are left."""
+    sql, values = condition
+    asked = min(first, total)
+    while asked:
+        hits = search(asked)
+        listed = json.dumps([id for id, _ in hits])
+        rows = connection.execute(
+            f"SELECT id FROM nodes WHERE id IN (SELECT value FROM json_each(?)) AND {sql}", [listed, *values]
+        ).fetchall()
+        allowed = {row["id"] for row in rows}
+        kept = [hit for hit in hits if hit[0] in allowed]
+        if len(kept) >= top_k or len(hits) < asked or asked >= total:
+            return kept[:top_k]
+        asked = min(4 * asked, total)
+    return []
+
+
+def _exact(connection: sqlite3.Connection, keys: Sequence[int], query: FloatArray, top_k: int) -> Hits:
+    rows = connection.execute(
+        "SELECT id, embedding FROM nodes WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
+    ).fetchall()
+    if not rows:
+        return []
+    store = ExactVectorStore(len(query))
+    store.add([row["id"] for row in rows], np.stack([vector_from_blob(row["embedding"]) for row in rows]))
+    return store.search(query, top_k)
+
+
+def _check_top_k(top_k: int) -> None:
+    if isinstance(top_k, bool) or not isinstance(top_k, (int, np.integer)) or top_k < 0:
+        raise InvalidInputError(f"top_k={top_k!r} is no number of results; give a whole number of at least 0")

@@ -1,0 +1,234 @@
+"""Verification: is everything in the database sound, and do the indices show exactly that?"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+import numpy as np
+
+from fluxmem_local.errors import MemoryDamagedError
+from fluxmem_local.graph import EpisodicNode, Node
+from fluxmem_local.graph.invariants import edge_problems, node_problems
+from fluxmem_local.index import HNSWVectorStore
+from fluxmem_local.storage.codec import EDGE_COLUMNS, NODE_COLUMNS, edge_from_row, node_from_row
+from fluxmem_local.storage.database import Database
+from fluxmem_local.text import content_key, tokenize
+from fluxmem_local.types import Layer
+
+from .layer_index import LayerIndex, generation_of, stored_dimension
+from .receipts import VerifyReport
+
+__all__ = ["verify"]
+
+_UNIT_ERROR = 1e-4
+_SAME = 1e-5
+# (table, column) that must hold an id of `nodes`
+_REFERENCES = (
+    ("edges", "source_id"),
+    ("edges", "target_id"),
+    ("outcomes", "node_id"),
+    ("outcomes", "episode_id"),
+    ("mentions", "node_id"),
+    ("versions", "node_id"),
+)
+
+_Repair = Callable[[sqlite3.Connection], None]
+
+
+def verify(database: Database, indices: Mapping[Layer, LayerIndex], *, fix: bool) -> VerifyReport:
+    """Check all rules; with ``fix`` rebuild derived data and delete rows that lead nowhere."""
+    checks = _Checks()
+    with ExitStack() as held:
+        # One state for everything: no index runs ahead of the rows it is compared with.
+        in_memory = database.folder is None
+        if in_memory:
+            held.enter_context(database.read())
+        for index in indices.values():
+            held.enter_context(index.lock)
+        connection = held.enter_context(database.read())
+        checks.database(connection)
+        checks.nodes(connection)
+        checks.references(connection)
+        checks.edges(connection)
+        for index in indices.values():
+            checks.index(connection, index)
+    fixed: list[str] = []
+    if fix and checks.repairs:
+        with database.write() as connection:
+            for problem, repair in checks.repairs:
+                repair(connection)
+                fixed.append(problem)
+            connection.execute(
+                "UPDATE meta SET value = ? WHERE key = 'generation'", (str(generation_of(connection) + 1),)
+            )
+        for index in checks.stale:
+            with index.lock, database.read() as connection:
+                index.reset(connection)
+    return VerifyReport(counts=checks.counts, problems=tuple(checks.problems), fixed=tuple(fixed))
+
+
+class _Checks:
+    def __init__(self) -> None:
+        self.counts = {"nodes": 0, "edges": 0, "vectors": 0, "words": 0, "references": 0}
+        self.problems: list[str] = []
+        self.repairs: list[tuple[str, _Repair]] = []
+        self.stale: list[LayerIndex] = []
+        self._nodes: dict[str, Layer] = {}
+        self._vectors: dict[Layer, dict[str, bytes]] = {layer: {} for layer in Layer}
+        self._terms: dict[Layer, dict[str, int]] = {layer: {} for layer in Layer}
+        self._running: set[str] = set()
+
+    def database(self, connection: sqlite3.Connection) -> None:
+        for row in connection.execute("PRAGMA integrity_check(20)").fetchall():
+            if row[0] != "ok":
+                self.problems.append(f"SQLite: {row[0]}")
+
+    def nodes(self, connection: sqlite3.Connection) -> None:
+        dimension = stored_dimension(connection)
+        self._running = {
+            row["id"]
+            for row in connection.execute(
+                "SELECT id FROM nodes WHERE layer = 'episodic' AND json_valid(payload) "
+                "AND json_extract(payload, '$.status') = 'running'"
+            ).fetchall()
+        }
+        rows = connection.execute(f"SELECT {NODE_COLUMNS}, content_key, terms, trial_of FROM nodes ORDER BY key")
+        for row in rows:
+            self.counts["nodes"] += 1
+            try:
+                node = node_from_row(row)
+            except MemoryDamagedError as error:
+                self.problems.append(str(error))
+                continue
+            self._nodes[node.id] = node.layer
+            self._derived(node, row)
+            self._embedding(node, row["embedding"], dimension)
+            for problem in node_problems(node, row["trial_of"], self._running):
+                trial = not isinstance(node, EpisodicNode) or "trial" in problem
+                self._wrong(problem, _deleting("nodes", node.id, node.layer) if trial else None)
+
+    def references(self, connection: sqlite3.Connection) -> None:
+        for table, column in _REFERENCES:
+            rows = connection.execute(
+                f"SELECT DISTINCT {column} AS id FROM {table} WHERE {column} NOT IN (SELECT id FROM nodes)"
+            ).fetchall()
+            self.counts["references"] += 1
+            for row in rows:
+                self._wrong(
+                    f"{table} name node {row['id']}, which is not there",
+                    _running(f"DELETE FROM {table} WHERE {column} = ?", row["id"]),
+                )
+        for row in connection.execute(
+            "SELECT id, variant_of FROM nodes WHERE variant_of IS NOT NULL AND variant_of NOT IN (SELECT id FROM nodes)"
+        ).fetchall():
+            self._wrong(
+                f"node {row['id']} is a version of {row['variant_of']}, which is not there",
+                _running("UPDATE nodes SET variant_of = NULL WHERE id = ?", row["id"]),
+            )
+        for row in connection.execute(
+            "SELECT nodes.id, entry.value AS episode FROM nodes, json_each(payload, '$.source_episode_ids') AS entry "
+            "WHERE layer = 'procedural' AND json_valid(payload) AND entry.value NOT IN (SELECT id FROM nodes)"
+        ).fetchall():
+            self._wrong(
+                f"skill {row['id']} names episode {row['episode']}, which is not there",
+                _without_episode(row["id"], row["episode"]),
+            )
+
+    def edges(self, connection: sqlite3.Connection) -> None:
+        for row in connection.execute(f"SELECT {EDGE_COLUMNS} FROM edges ORDER BY key"):
+            self.counts["edges"] += 1
+            for problem in edge_problems(edge_from_row(row), self._nodes, self._running):
+                self._wrong(problem, _running("DELETE FROM edges WHERE id = ?", row["id"]))
+
+    def index(self, connection: sqlite3.Connection, index: LayerIndex) -> None:
+        before = len(self.problems)
+        store, expected = index.vectors(connection), self._vectors[index.layer]
+        self.counts["vectors"] += len(store)
+        for id, blob in expected.items():
+            held = store.get_vector(id)
+            if held is None:
+                self.problems.append(f"the {index.layer} vectors lack node {id}")
+            elif not np.allclose(held, np.frombuffer(blob, dtype="<f4"), atol=_SAME):
+                self.problems.append(f"the {index.layer} vector of node {id} is not the stored one")
+        if len(store) != len(expected):
+            self.problems.append(f"{len(store)} {index.layer} vectors stand for {len(expected)} nodes")
+        if isinstance(store, HNSWVectorStore):
+            self.problems += [
+                f"the {index.layer} vectors hold {id}, which is no node" for id in store.ids if id not in expected
+            ]
+        words, terms = index.words(connection), self._terms[index.layer]
+        self.counts["words"] += len(words)
+        self.problems += [f"the {index.layer} words lack node {id}" for id in terms if id not in words]
+        if len(words) != len(terms):
+            self.problems.append(f"the {index.layer} words are of {len(words)} texts, there are {len(terms)} nodes")
+        found = self.problems[before:]
+        if found:
+            self.stale.append(index)
+            self.repairs += [(problem, lambda _connection: None) for problem in found]
+
+    def _derived(self, node: Node, row: sqlite3.Row) -> None:
+        terms = tokenize(node.content)
+        self._terms[node.layer][node.id] = len(terms)
+        if row["terms"] != "\n".join(terms) or row["content_key"] != content_key(node.content):
+            values = ("\n".join(terms), content_key(node.content), node.id)
+            self._wrong(
+                f"the words of node {node.id} are not those of its content",
+                _running(
+                    "UPDATE nodes SET terms = ?, content_key = ?, rev = (SELECT value + 1 FROM meta WHERE "
+                    "key = 'generation') WHERE id = ?",
+                    *values,
+                ),
+            )
+
+    def _embedding(self, node: Node, blob: bytes | None, dimension: int | None) -> None:
+        if blob is None or node.embedding is None:
+            return
+        norm = float(np.linalg.norm(node.embedding))
+        if len(node.embedding) == dimension and abs(norm - 1.0) <= _UNIT_ERROR:
+            self._vectors[node.layer][node.id] = blob
+            return
+        self._wrong(
+            f"the vector of node {node.id} has {len(node.embedding)} numbers and length {norm:g}, not {dimension} and 1",
+            _running(
+                "UPDATE nodes SET embedding = NULL, rev = (SELECT value + 1 FROM meta WHERE key = 'generation') "
+                "WHERE id = ?",
+                node.id,
+            ),
+        )
+
+    def _wrong(self, problem: str, repair: _Repair | None) -> None:
+        self.problems.append(problem)
+        if repair is not None:
+            self.repairs.append((problem, repair))
+
+
+def _running(sql: str, *values: object) -> _Repair:
+    def repair(connection: sqlite3.Connection) -> None:
+        connection.execute(sql, values)  # type: ignore[arg-type]
+
+    return repair
+
+
+def _deleting(table: str, id: str, layer: Layer) -> _Repair:
+    def repair(connection: sqlite3.Connection) -> None:
+        connection.execute(
+            "INSERT OR REPLACE INTO deleted SELECT ?, ?, value + 1 FROM meta WHERE key = 'generation'", (id, str(layer))
+        )
+        connection.execute(f"DELETE FROM {table} WHERE id = ?", (id,))
+
+    return repair
+
+
+def _without_episode(id: str, episode: str) -> _Repair:
+    def repair(connection: sqlite3.Connection) -> None:
+        payload = json.loads(connection.execute("SELECT payload FROM nodes WHERE id = ?", (id,)).fetchone()[0])
+        payload["source_episode_ids"] = [each for each in payload["source_episode_ids"] if each != episode]
+        connection.execute(
+            "UPDATE nodes SET payload = ? WHERE id = ?",
+            (json.dumps(payload, ensure_ascii=False, separators=(",", ":")), id),
+        )
+
+    return repair

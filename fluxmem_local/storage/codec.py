@@ -1,0 +1,213 @@
+"""Rows to values and back: nodes, edges, embeddings, JSON."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fluxmem_local.errors import DimensionError, InvalidInputError, MemoryDamagedError
+from fluxmem_local.graph import (
+    DistillEdge,
+    Edge,
+    EpisodicNode,
+    GroundEdge,
+    Node,
+    ProceduralNode,
+    SemanticNode,
+    SkillVersion,
+    StepLinkEdge,
+)
+from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
+
+__all__ = [
+    "EDGE_COLUMNS",
+    "NODE_COLUMNS",
+    "decode_json",
+    "edge_from_row",
+    "edge_to_row",
+    "encode_json",
+    "node_from_row",
+    "payload_of",
+    "scope_key",
+    "unit_vector",
+    "vector_from_blob",
+    "vector_to_blob",
+]
+
+NODE_COLUMNS = (
+    "key, id, layer, state, scope_user, scope_agent, scope_session, variant_of, source, chunk_index, count, created_at, "
+    "metadata, content, embedding, payload"
+)
+EDGE_COLUMNS = "id, kind, source_id, target_id, weight, created_at, metadata, success_count, failure_count, step_index"
+_EDGE_TYPES: dict[str, type[GroundEdge] | type[DistillEdge]] = {"ground": GroundEdge, "distill": DistillEdge}
+
+
+def encode_json(value: Any, what: str) -> str:
+    """Write a value as compact JSON.
+
+    Raises:
+        InvalidInputError: it holds something that JSON does not have.
+    """
+    if isinstance(value, Mapping):
+        value = dict(value)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode("utf-8")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"{what} cannot be stored as JSON ({error}); use text, finite numbers, booleans, None, lists and dicts of them"
+        ) from error
+    return text
+
+
+def decode_json(text: str, what: str) -> Any:
+    """Read stored JSON.
+
+    Raises:
+        MemoryDamagedError: it is none.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise MemoryDamagedError(f"{what} is unreadable in the database ({error}); run: fluxmem verify") from error
+
+
+def unit_vector(vector: Any, dimension: int | None, what: str) -> FloatArray:
+    """Return a vector, shape ``(d,)``, as float32 of unit length.
+
+    Raises:
+        DimensionError: another shape or size, NaN or infinity, or length zero.
+    """
+    try:
+        wide = np.asarray(vector, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DimensionError(f"the embedding of {what} is no array of numbers; give float32, shape (d,)") from error
+    if wide.ndim != 1 or wide.size == 0 or (dimension is not None and wide.size != dimension):
+        raise DimensionError(
+            f"the embedding of {what} has shape {wide.shape}; this memory holds vectors of {dimension or 'one row'}; "
+            "use the embedder that the memory was made with, or run: fluxmem reindex"
+        )
+    if not np.isfinite(wide).all():
+        raise DimensionError(f"the embedding of {what} holds NaN or infinity; check the embedder, nothing was stored")
+    norm = np.linalg.norm(wide)
+    if norm == 0:
+        raise DimensionError(f"the embedding of {what} has length zero and so no direction; nothing was stored")
+    # A vector that is of unit length already keeps its bytes, so that storing it again changes nothing.
+    unit: FloatArray = (wide if abs(norm - 1.0) < 1e-6 else wide / norm).astype(np.float32)
+    return unit
+
+
+def vector_to_blob(vector: FloatArray) -> bytes:
+    """Write a vector as little-endian float32."""
+    return vector.astype("<f4").tobytes()
+
+
+def vector_from_blob(blob: bytes) -> FloatArray:
+    """Read a vector, shape ``(d,)``."""
+    return np.frombuffer(blob, dtype="<f4").astype(np.float32)
+
+
+def scope_key(scope: Scope) -> str:
+    """Write a scope as one text, for keys."""
+    return encode_json([scope.user, scope.agent, scope.session], "a scope")
+
+
+def payload_of(node: Node) -> str:
+    """Write what only this layer's nodes have, as JSON."""
+    if isinstance(node, EpisodicNode):
+        payload: dict[str, Any] = {
+            "task_description": node.task_description,
+            "trajectory": node.trajectory,
+            "success": node.success,
+            "feedback": node.feedback,
+            "status": node.status,
+        }
+    elif isinstance(node, ProceduralNode):
+        payload = {
+            "skill_text": node.skill_text,
+            "version": node.version,
+            "version_history": [
+                {
+                    "version": past.version,
+                    "skill_text": past.skill_text,
+                    "pems_score": past.pems_score,
+                    "created_at": past.created_at,
+                    "ended_because": past.ended_because,
+                }
+                for past in node.version_history
+            ],
+            "source_episode_ids": node.source_episode_ids,
+            "pems_score": node.pems_score,
+        }
+    else:
+        payload = {}
+    return encode_json(payload, f"node {node.id!r}")
+
+
+def node_from_row(row: sqlite3.Row) -> Node:
+    """Read a node from the columns ``NODE_COLUMNS``.
+
+    Raises:
+        MemoryDamagedError: the row is none that this package wrote.
+    """
+    what = f"node {row['id']!r}"
+    payload = decode_json(row["payload"], what)
+    try:
+        common: dict[str, Any] = {
+            "id": row["id"],
+            "content": row["content"],
+            "embedding": None if row["embedding"] is None else vector_from_blob(row["embedding"]),
+            "metadata": decode_json(row["metadata"], what),
+            "created_at": row["created_at"],
+            "scope": Scope(row["scope_user"], row["scope_agent"], row["scope_session"]),
+            "state": NodeState(row["state"]),
+            "variant_of": row["variant_of"],
+        }
+        layer = Layer(row["layer"])
+        if layer is Layer.SEMANTIC:
+            return SemanticNode(**common, source=row["source"], chunk_index=row["chunk_index"], count=row["count"])
+        if layer is Layer.EPISODIC:
+            payload["trajectory"] = tuple((seen, done) for seen, done in payload["trajectory"])
+            return EpisodicNode(**common, **payload)
+        payload["version_history"] = tuple(SkillVersion(**past) for past in payload["version_history"])
+        payload["source_episode_ids"] = tuple(payload["source_episode_ids"])
+        return ProceduralNode(**common, **payload)
+    except (TypeError, ValueError, KeyError) as error:
+        raise MemoryDamagedError(f"{what} is unreadable in the database ({error}); run: fluxmem verify") from error
+
+
+def edge_to_row(edge: Edge) -> tuple[Any, ...]:
+    """Write an edge in the order of ``EDGE_COLUMNS``."""
+    return (
+        edge.id,
+        edge.kind,
+        edge.source_id,
+        edge.target_id,
+        float(edge.weight),
+        float(edge.created_at),
+        encode_json(edge.metadata, f"the metadata of edge {edge.id!r}"),
+        edge.success_count,
+        edge.failure_count,
+        edge.step_index if isinstance(edge, StepLinkEdge) else 0,
+    )
+
+
+def edge_from_row(row: sqlite3.Row) -> Edge:
+    """Read an edge from the columns ``EDGE_COLUMNS``."""
+    common: dict[str, Any] = {
+        "id": row["id"],
+        "source_id": row["source_id"],
+        "target_id": row["target_id"],
+        "weight": row["weight"],
+        "created_at": row["created_at"],
+        "metadata": decode_json(row["metadata"], f"edge {row['id']!r}"),
+        "success_count": row["success_count"],
+        "failure_count": row["failure_count"],
+    }
+    if row["kind"] in _EDGE_TYPES:
+        return _EDGE_TYPES[row["kind"]](**common)
+    return StepLinkEdge(**common, step_index=row["step_index"])

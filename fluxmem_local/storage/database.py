@@ -1,0 +1,289 @@
+"""Database: the SQLite file of one memory, its connections and its transactions."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fluxmem_local.errors import (
+    InvalidInputError,
+    MemoryDamagedError,
+    MemoryLockedError,
+    MemoryNotFoundError,
+    StorageError,
+)
+
+from .lock import WriterLock
+from .schema import APPLICATION_ID, SCHEMA_VERSION, migrate
+
+__all__ = ["DATABASE_NAME", "Database"]
+
+DATABASE_NAME = "memory.sqlite3"
+_MAGIC = b"SQLite format 3\x00"
+_DAMAGE = ("malformed", "not a database", "no such table", "no such column", "database corruption")
+
+
+class Database:
+    """One memory's SQLite database: WAL, one writer, readers that never wait.
+
+    ``folder`` None keeps it in memory; all threads then share one connection, one at a time.
+    """
+
+    def __init__(self, folder: Path | None, *, create: bool, lock_timeout_s: float) -> None:
+        self.folder = folder
+        self._timeout_s = lock_timeout_s
+        self._pid = os.getpid()
+        self._idle: list[sqlite3.Connection] = []
+        self._guard = threading.Lock()
+        self._closed = False
+        self._writer_thread: int | None = None
+        self._depth = 0
+        if folder is not None:
+            self._prepare(folder, create)
+        self._lock = WriterLock(folder, lock_timeout_s)
+        if folder is not None and not self._file.exists():
+            with self._lock.held(), self._errors():
+                if not self._file.exists():
+                    self._create()
+        with self._errors():
+            self._writer = self._connect()
+            try:
+                # Without the lock when nothing is to be done: opening must not wait for a writer.
+                if self._writer.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
+                    with self._lock.held():
+                        migrate(self._writer)
+            except BaseException:
+                self._writer.close()
+                raise
+
+    @property
+    def in_transaction(self) -> bool:
+        """Tell whether this thread is inside a transaction of its own."""
+        return self._writer_thread == threading.get_ident()
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether it was closed."""
+        return self._closed
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """Give a connection that sees one committed state, or this thread's own open transaction."""
+        self._check_open()
+        if self.in_transaction:
+            with self._errors():
+                yield self._writer
+            return
+        if self.folder is None:
+            with self._lock.held(), self._errors():
+                yield self._writer
+            return
+        with self._errors():
+            connection = self._take()
+            try:
+                connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+            finally:
+                self._give(connection)
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """Run one transaction: all or nothing; inside another one of this thread, a part of it.
+
+        Raises:
+            MemoryLockedError: another writer held the memory for the whole waiting time.
+        """
+        self._check_open()
+        with self._lock.held(), self._errors():
+            joined = self.in_transaction
+            begin, commit, roll_back = ("BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",))
+            if joined:
+                name = f"part_{self._depth}"
+                begin, commit, roll_back = (
+                    f"SAVEPOINT {name}",
+                    f"RELEASE {name}",
+                    (f"ROLLBACK TO {name}", f"RELEASE {name}"),
+                )
+            self._writer.execute(begin)
+            self._writer_thread = threading.get_ident()
+            self._depth += 1
+            try:
+                yield self._writer
+                self._writer.execute(commit)
+            except BaseException:
+                # A full disk makes SQLite roll back on its own.
+                if self._writer.in_transaction:
+                    for statement in roll_back:
+                        self._writer.execute(statement)
+                raise
+            finally:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._writer_thread = None
+
+    def checkpoint(self) -> None:
+        """Move the log into the main file and empty it, so that deleted text is in neither."""
+        if self.folder is not None and not self.in_transaction:
+            with self._lock.held(), self._errors():
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def size_bytes(self) -> int:
+        """Return the bytes of the database with its log; of its pages when it is in memory."""
+        if self.folder is None:
+            with self.read() as connection:
+                pages = connection.execute("PRAGMA page_count").fetchone()[0]
+                return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
+        names = (DATABASE_NAME, f"{DATABASE_NAME}-wal")
+        return sum((self.folder / name).stat().st_size for name in names if (self.folder / name).exists())
+
+    def close(self) -> None:
+        """Close all connections; calling it again does nothing."""
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in (*idle, self._writer):
+            connection.close()
+
+    # ---- below: connections and files
+
+    @property
+    def _file(self) -> Path:
+        assert self.folder is not None
+        return self.folder / DATABASE_NAME
+
+    def _prepare(self, folder: Path, create: bool) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise MemoryDamagedError(f"{folder} is a file and no memory; name a folder, or make one: fluxmem init")
+        file = folder / DATABASE_NAME
+        if file.exists():
+            _check_file(file)
+            return
+        if (folder / f"{DATABASE_NAME}-wal").exists() and (folder / f"{DATABASE_NAME}-wal").stat().st_size:
+            raise MemoryDamagedError(
+                f"{file} is gone, but its log is still there; nothing was changed; bring the file back from a copy"
+            )
+        if not create:
+            raise MemoryNotFoundError(f"there is no memory at {folder}; make one: fluxmem init --memory {folder}")
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot make {folder}: {error.strerror or error}; choose a folder that you may write"
+            ) from error
+
+    def _create(self) -> None:
+        # Under another name first: a crash half-way leaves no file that looks like a damaged memory.
+        half = self._file.with_name(f"{DATABASE_NAME}.new")
+        for leftover in (half, half.with_name(f"{half.name}-journal")):
+            leftover.unlink(missing_ok=True)
+        os.close(os.open(half, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        connection = sqlite3.connect(half, isolation_level=None)
+        try:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            migrate(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+        finally:
+            connection.close()
+        os.replace(half, self._file)
+        _sync_folder(self._file.parent)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            ":memory:" if self.folder is None else self._file,
+            timeout=max(self._timeout_s, 1.0),
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            connection.row_factory = sqlite3.Row
+            for setting in ("foreign_keys = ON", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
+                connection.execute(f"PRAGMA {setting}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _take(self) -> sqlite3.Connection:
+        with self._guard:
+            if self._idle:
+                return self._idle.pop()
+        return self._connect()
+
+    def _give(self, connection: sqlite3.Connection) -> None:
+        with self._guard:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError("this memory is closed; open it again")
+        if self._pid != os.getpid():
+            raise StorageError(
+                "this memory was opened before the process forked, and SQLite connections do not survive that; "
+                "open the memory again in the new process"
+            )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours; the one place that does."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            where = self.folder or "the memory"
+            text = str(error)
+            if isinstance(error, sqlite3.IntegrityError):
+                raise InvalidInputError(f"{text}; the database refused it and nothing was stored") from error
+            if any(sign in text for sign in _DAMAGE):
+                raise MemoryDamagedError(
+                    f"the database in {where} is damaged ({text}); nothing was overwritten; "
+                    "bring it back from a copy, or import an export into a new memory: fluxmem import"
+                ) from error
+            if "locked" in text or "busy" in text:
+                raise MemoryLockedError(
+                    f"{where} is locked by another program ({text}); let it end, then retry"
+                ) from error
+            raise StorageError(
+                f"{where} cannot be read or written ({text}); check free space and the folder's rights, then retry"
+            ) from error
+
+
+def _check_file(file: Path) -> None:
+    """Look at the header with plain reads, so that a file that is none of ours is never touched."""
+    try:
+        with file.open("rb") as stream:
+            header = stream.read(100)
+        size = file.stat().st_size
+    except OSError as error:
+        raise StorageError(f"cannot read {file}: {error.strerror or error}; check the folder's rights") from error
+    advice = "nothing was overwritten; bring it back from a copy, or name another folder"
+    if len(header) < 100 or not header.startswith(_MAGIC):
+        raise MemoryDamagedError(f"{file} is no SQLite database, or a damaged one; {advice}")
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise MemoryDamagedError(f"{file} is a database of another program; {advice}")
+    log = file.with_name(f"{file.name}-wal")
+    if log.exists() and log.stat().st_size:
+        return  # a checkpoint may have been cut short, and the log completes the file
+    page_size = int.from_bytes(header[16:18], "big")
+    page_size = 65536 if page_size == 1 else page_size
+    if size < page_size * int.from_bytes(header[28:32], "big"):
+        raise MemoryDamagedError(f"{file} is cut off at {size} bytes; {advice}")
+
+
+def _sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
