@@ -15,6 +15,9 @@ from . import signals
 
 __all__ = ["Experience", "learn", "trust_in"]
 
+# A link says that a memory was at hand; a counted outcome says that it made the difference.
+_LINK_EVIDENCE = 0.5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experience:
@@ -128,7 +131,7 @@ def _linked(store: MemoryStore, task_ids: list[str]) -> dict[tuple[str, str], fl
     edges = [*ground, *distill]
     pairs = [(edge.source_id, edge.target_id) for edge in ground]
     pairs += [(edge.target_id, edge.source_id) for edge in distill]
-    return {pair: float(trust) for pair, trust in zip(pairs, trust_in(edges), strict=True)}
+    return {pair: _LINK_EVIDENCE * float(trust) for pair, trust in zip(pairs, trust_in(edges), strict=True)}
 
 
 def trust_in(edges: Sequence[Edge]) -> FloatArray:

@@ -96,9 +96,10 @@ def _one_version_each(query: Query, hits: list[Hit]) -> list[Hit]:
             id = parent
         return id
 
-    def merit(hit: Hit) -> tuple[bool, float, bool, float]:
+    def merit(hit: Hit) -> tuple[bool, bool, float, bool, float]:
         return (
             hit.node.state is NodeState.TRIAL,
+            hit.node.id in query.experience.repairs,
             query.experience.values.get(hit.node.id, 0.0),
             hit.node.variant_of is None,
             hit.score,

@@ -68,7 +68,7 @@ class Retriever:
             filters: metadata that must be equal.
             verify: let the language model read the best candidates.
             trial_of: id of the episode whose unfinished reshapes are visible too.
-            exclude: ids that must not be returned, nor learned from.
+            exclude: ids that must not be returned.
             drop_misleading: leave out what misled similar tasks, in place of ranking it last.
 
         Raises:
@@ -104,7 +104,7 @@ class Retriever:
             scope: who asks; None sees everything.
             filters: metadata that must be equal.
             trial_of: id of the episode whose unfinished reshapes are visible too.
-            exclude: ids that must not be returned, nor learned from.
+            exclude: ids that must not be returned.
 
         Raises:
             BlankTextError: the query has no visible character.
@@ -115,11 +115,9 @@ class Retriever:
         view = View(scope=scope, filters=filters, trial_of=trial_of, exclude=frozenset(exclude))
         texts = [query] if task is None or task == query or is_blank(task) else [query, task]
         vectors = await self._embed(texts)
-        # Filters are about the answer's metadata; past tasks have metadata of their own.
-        view_of_tasks = View(scope=scope, exclude=view.exclude)
-        asked = [
-            Query(text=text, vector=vector, view=view_of_tasks) for text, vector in zip(texts, vectors, strict=True)
-        ]
+        # Filters and exclusions are about the answer; a past task teaches even if it is not wanted itself.
+        seen = View(scope=scope)
+        asked = [Query(text=text, vector=vector, view=seen) for text, vector in zip(texts, vectors, strict=True)]
         tasks = similar_tasks(self.store, asked, count=_SIMILAR_TASKS)
         experience = learn(self.store, tasks, self.config.interference_similarity_threshold)
         return Query(text=query, vector=vectors[0], view=view, experience=experience)
