@@ -182,3 +182,10 @@ def test_large_texts_are_cut_whole(text: str, size: int, count: int) -> None:
     chunks = chunk_text(text, size)
     assert len(chunks) == pytest.approx(count, rel=0.1)
     assert sum(len(chunk.split()) for chunk in chunks) == (len(text.split()) if size == 9 or " " in text else count)
+
+
+def test_every_character_of_unicode_can_be_tokenized() -> None:
+    # The two Unicode tables in use differ in age, so a digit of one may be unknown to the other.
+    for start in range(0, 0x30000, 0x4000):
+        characters = [chr(code) for code in range(start, start + 0x4000)]
+        assert [token for token in tokenize(" ".join(characters)) if token.split() != [token]] == []

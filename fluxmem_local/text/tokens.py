@@ -30,7 +30,7 @@ _PIECES = regex.compile(
       | [[\p{{So}}\p{{Sc}}\p{{Extended_Pictographic}}]--\p{{ASCII}}]
         [\ufe0f\p{{Emoji_Modifier}}]* (?: \u200d\p{{Extended_Pictographic}}[\ufe0f\p{{Emoji_Modifier}}]* )*+ )
   | (?P<grams> [{_GRAM}][{_GRAM}\p{{M}}]* )
-  | (?P<word> {_LETTERS}++ (?: [_.\-/:@'+&=?%\#~\\]{{1,3}} {_LETTERS}++ )*+ (?: \+\+ | \# )? )
+  | (?P<word> (?!\u200d) {_LETTERS}++ (?: [_.\-/:@'+&=?%\#~\\]{{1,3}} {_LETTERS}++ )*+ (?: \+\+ | \# )? )
     """,
     regex.VERBOSE,
 )
@@ -112,7 +112,7 @@ def tokenize_query(text: str, language: str | None = None) -> list[str]:
 
 def _pieces(text: str) -> list[tuple[str, str]]:
     plain = unicodedata.normalize("NFKC", check_text(text).replace("\u200b", " ").replace("\u2019", "'"))
-    plain = _DIGIT.sub(lambda digit: str(unicodedata.digit(digit[0])), _UNSEEN.sub("", plain))
+    plain = _DIGIT.sub(lambda digit: str(unicodedata.digit(digit[0], digit[0])), _UNSEEN.sub("", plain))
     return [(found.lastgroup or "", found[0]) for found in _PIECES.finditer(plain)]
 
 
@@ -160,7 +160,7 @@ def _variants(word: str, languages: tuple[str, ...]) -> Iterator[str]:
     bare = word
     if script in _MARKS_OPTIONAL:
         split = unicodedata.normalize("NFD", word)
-        bare = unicodedata.normalize("NFC", "".join(mark for mark in split if not unicodedata.combining(mark)))
+        bare = unicodedata.normalize("NFC", "".join(mark for mark in split if not unicodedata.combining(mark))) or word
         if bare != word:
             yield bare
     if script == "LATIN":
