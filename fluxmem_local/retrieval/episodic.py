@@ -17,7 +17,7 @@ __all__ = ["retrieve_episodes", "similar_tasks"]
 
 
 def retrieve_episodes(
-    store: MemoryStore, query: Query, *, top_k: int, config: FluxMemConfig, drop_misleading: bool = False
+    store: MemoryStore, query: Query, *, top_k: int, config: FluxMemConfig, drop_dispensable: bool = False
 ) -> list[Hit]:
     """Return the ``top_k`` most similar episodes that are not running, best first.
 
@@ -38,7 +38,7 @@ def retrieve_episodes(
         else {"dense": signals.dense(store.embeddings([node.id for node in finished]), query.vector)}
     )
     return rank_nodes(
-        query, finished, computed, top_k=top_k, config=config, limit=top_k, drop_misleading=drop_misleading
+        query, finished, computed, top_k=top_k, config=config, limit=top_k, drop_dispensable=drop_dispensable
     )
 
 
@@ -47,21 +47,30 @@ def similar_tasks(store: MemoryStore, queries: list[Query], *, count: int) -> li
 
     Similarity is the cosine of embeddings, or of token sets where the memory has no embedder.
     """
+    tasks: dict[str, EpisodicNode] = {}
     similarities: dict[str, float] = {}
     for query in queries:
-        found = (
-            store.lexical(Layer.EPISODIC, query.text, count, **query.view.options)
+        for node, similarity in _finished(store, query, count):
+            similarities[node.id] = max(similarity, similarities.get(node.id, similarity))
+            tasks[node.id] = node
+    order = sorted(similarities, key=lambda id: (-similarities[id], id))
+    return [(tasks[id], similarities[id]) for id in order[:count]]
+
+
+def _finished(store: MemoryStore, query: Query, count: int) -> list[tuple[EpisodicNode, float]]:
+    asked = count
+    while True:
+        found = dict(
+            store.lexical(Layer.EPISODIC, query.text, asked, **query.view.options)
             if query.vector is None
-            else store.nearest(Layer.EPISODIC, query.vector, count, **query.view.options)
+            else store.nearest(Layer.EPISODIC, query.vector, asked, **query.view.options)
         )
-        nodes = get_present(store, [id for id, _ in found])
-        cosines = dict(found)
-        for node in nodes:
-            alike = word_similarity(query.text, node.content) if query.vector is None else cosines[node.id]
-            similarities[node.id] = max(alike, similarities.get(node.id, alike))
-    tasks = [
-        (node, similarities[node.id])
-        for node in get_present(store, similarities)
-        if isinstance(node, EpisodicNode) and node.status != "running"
-    ]
-    return sorted(tasks, key=lambda task: (-task[1], task[0].id))[:count]
+        nodes = [node for node in get_present(store, found) if isinstance(node, EpisodicNode)]
+        finished = [node for node in nodes if node.status != "running"]
+        # Running episodes may crowd out the finished ones.
+        if len(finished) >= count or len(found) < asked:
+            break
+        asked *= 2
+    if query.vector is None:
+        return [(node, word_similarity(query.text, node.content)) for node in finished[:count]]
+    return [(node, found[node.id]) for node in finished[:count]]

@@ -25,12 +25,14 @@ class Experience:
 
     ``values`` is the graph signal in (-1, 1). ``repairs`` are nodes that a kept repair brought into a similar task,
     with the similarity of the nearest such task. ``misleading`` are nodes that hurt in similar tasks more than they
-    helped. A node of which nothing was learned is in none of them.
+    helped; ``dispensable`` are those of them without which a similar task succeeded. A node of which nothing was
+    learned is in none of them.
     """
 
     values: Mapping[str, float] = field(default_factory=dict)
     repairs: Mapping[str, float] = field(default_factory=dict)
     misleading: frozenset[str] = frozenset()
+    dispensable: frozenset[str] = frozenset()
 
     @property
     def node_ids(self) -> list[str]:
@@ -105,15 +107,19 @@ def learn(store: MemoryStore, tasks: list[tuple[EpisodicNode, float]], threshold
     for (id, task_id), (for_it, against_it) in evidence.items():
         place = rows[task_id], columns[id]
         helped[place], hurt[place] = for_it, against_it
-        blamed[place] = against_it if (id, task_id) in explicit else 0.0
+        # What was there when the task succeeded did not mislead it to the end.
+        blamed[place] = against_it if (id, task_id) in explicit and for_it == 0 else 0.0
     relevance = signals.task_relevance(similarities, threshold)
     values = signals.graph(relevance, helped, hurt)
     misleads = relevance @ blamed > relevance @ helped
     misleading = frozenset(id for id, column in columns.items() if misleads[column])
+    succeeded = np.array([bool(task.success) for task, _ in tasks])
+    done_without = blamed[succeeded].any(axis=0)
     return Experience(
         values={id: float(values[column]) for id, column in columns.items()},
         repairs={id: similarity for id, similarity in repairs.items() if id not in misleading},
         misleading=misleading,
+        dispensable=frozenset(id for id in misleading if done_without[columns[id]]),
     )
 
 

@@ -25,12 +25,14 @@ _SKILLS_WITHOUT_EPISODE = 2
 
 
 def retrieve_skills(
-    store: MemoryStore, query: Query, *, top_k: int, config: FluxMemConfig, drop_misleading: bool = False
+    store: MemoryStore, query: Query, *, top_k: int, config: FluxMemConfig, drop_dispensable: bool = False
 ) -> list[Hit]:
     """Return the ``top_k`` skills whose own text answers the query best, best first."""
     nodes = find_candidates(store, query, Layer.PROCEDURAL, top_k * config.candidate_factor)
     computed = content_signals(store, Layer.PROCEDURAL, query, nodes)
-    return rank_nodes(query, nodes, computed, top_k=top_k, config=config, limit=top_k, drop_misleading=drop_misleading)
+    return rank_nodes(
+        query, nodes, computed, top_k=top_k, config=config, limit=top_k, drop_dispensable=drop_dispensable
+    )
 
 
 def inherit_skills(store: MemoryStore, query: Query, episodes: Sequence[Hit], *, config: FluxMemConfig) -> list[Hit]:
@@ -38,8 +40,8 @@ def inherit_skills(store: MemoryStore, query: Query, episodes: Sequence[Hit], *,
 
     A skill counts as much as its best episode does, by similarity and by the trust in the edge. With them come skills
     that a repair brought into similar tasks, and at most two whose own text is no clutter to the task
-    (``prune_similarity_threshold``): a skill that has no episode yet would never be seen. What misled similar tasks is
-    left out.
+    (``prune_similarity_threshold``): a skill that has no episode yet would never be seen. What similar
+    tasks did better without is left out.
     """
     vouched = _vouched(store, query, episodes)
     for id in list(vouched):
@@ -66,7 +68,7 @@ def inherit_skills(store: MemoryStore, query: Query, episodes: Sequence[Hit], *,
         {"dense": np.clip(strength, 0.0, 1.0)},
         top_k=len(nodes),
         config=config,
-        drop_misleading=True,
+        drop_dispensable=True,
     )
 
 

@@ -50,7 +50,7 @@ def rank_nodes(
     top_k: int,
     config: FluxMemConfig,
     limit: int | None = None,
-    drop_misleading: bool = False,
+    drop_dispensable: bool = False,
 ) -> list[Hit]:
     """Fuse, lift what repaired similar tasks, sink what misled them, keep one version of each memory, and rank.
 
@@ -61,7 +61,7 @@ def rank_nodes(
         top_k: places in the final answer, which bounds the lifting.
         config: the signals' weights.
         limit: hits to return; None: all of them.
-        drop_misleading: leave out what misled similar tasks, in place of only ranking it last.
+        drop_dispensable: leave out what a similar task did better without, in place of only ranking it last.
     """
     if not nodes:
         return []
@@ -76,7 +76,7 @@ def rank_nodes(
             {name: float(values[position]) for name, values in named.items()},
         )
         for position in rank(ids, scores)
-        if not (drop_misleading and ids[position] in query.experience.misleading)
+        if not (drop_dispensable and ids[position] in query.experience.dispensable)
     ]
     return _one_version_each(query, hits)[:limit]
 

@@ -26,8 +26,9 @@ from .semantic import retrieve_facts
 
 __all__ = ["Retriever"]
 
-# Past tasks that one question learns from, the most similar ones.
-_SIMILAR_TASKS = 16
+# Past tasks that one question learns from, the most similar ones. Many: of a task that is done each day, the one day
+# on which its memory was repaired must be among them.
+_SIMILAR_TASKS = 256
 
 
 class Retriever:
@@ -56,7 +57,7 @@ class Retriever:
         verify: bool = True,
         trial_of: str | None = None,
         exclude: Collection[str] = (),
-        drop_misleading: bool = False,
+        drop_dispensable: bool = False,
     ) -> list[Hit]:
         """Return the ``top_k`` best nodes of all ``layers`` together, best first.
 
@@ -69,7 +70,7 @@ class Retriever:
             verify: let the language model read the best candidates.
             trial_of: id of the episode whose unfinished reshapes are visible too.
             exclude: ids that must not be returned.
-            drop_misleading: leave out what misled similar tasks, in place of ranking it last.
+            drop_dispensable: leave out what misled similar tasks, in place of ranking it last.
 
         Raises:
             BlankTextError: the query has no visible character.
@@ -82,7 +83,7 @@ class Retriever:
         asked = await self.prepare(query, scope=scope, filters=filters, trial_of=trial_of, exclude=exclude)
         hits: list[Hit] = []
         for layer in wanted:
-            hits += await self.search_layer(layer, asked, top_k=top_k, verify=verify, drop_misleading=drop_misleading)
+            hits += await self.search_layer(layer, asked, top_k=top_k, verify=verify, drop_dispensable=drop_dispensable)
         order = rank([hit.node.id for hit in hits], np.array([hit.score for hit in hits], np.float32))
         return [hits[position] for position in order[:top_k]]
 
@@ -123,22 +124,24 @@ class Retriever:
         return Query(text=query, vector=vectors[0], view=view, experience=experience)
 
     async def search_layer(
-        self, layer: Layer, query: Query, *, top_k: int, verify: bool = True, drop_misleading: bool = False
+        self, layer: Layer, query: Query, *, top_k: int, verify: bool = True, drop_dispensable: bool = False
     ) -> list[Hit]:
         """Return the ``top_k`` best nodes of one layer, best first."""
         if layer is Layer.EPISODIC:
             return retrieve_episodes(
-                self.store, query, top_k=top_k, config=self.config, drop_misleading=drop_misleading
+                self.store, query, top_k=top_k, config=self.config, drop_dispensable=drop_dispensable
             )
         if layer is Layer.PROCEDURAL:
-            return retrieve_skills(self.store, query, top_k=top_k, config=self.config, drop_misleading=drop_misleading)
+            return retrieve_skills(
+                self.store, query, top_k=top_k, config=self.config, drop_dispensable=drop_dispensable
+            )
         return await retrieve_facts(
             self.store,
             query,
             top_k=top_k,
             config=self.config,
             llm=self.llm if verify else None,
-            drop_misleading=drop_misleading,
+            drop_dispensable=drop_dispensable,
         )
 
     def inherit_skills(self, query: Query, episodes: Sequence[Hit]) -> list[Hit]:

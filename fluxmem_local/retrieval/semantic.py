@@ -26,12 +26,12 @@ async def retrieve_facts(
     top_k: int,
     config: FluxMemConfig,
     llm: BaseLLM | None,
-    drop_misleading: bool = False,
+    drop_dispensable: bool = False,
 ) -> list[Hit]:
     """Return the ``top_k`` best facts, best first; ``llm`` None ranks without verification."""
     nodes = find_candidates(store, query, Layer.SEMANTIC, top_k * config.candidate_factor)
     computed = content_signals(store, Layer.SEMANTIC, query, nodes)
-    hits = rank_nodes(query, nodes, computed, top_k=top_k, config=config, drop_misleading=drop_misleading)
+    hits = rank_nodes(query, nodes, computed, top_k=top_k, config=config, drop_dispensable=drop_dispensable)
     if llm is None or config.llm_weight == 0 or not hits:
         return hits[:top_k]
     best = {hit.node.id for hit in hits[: top_k * _VERIFIED_PER_PLACE]}

@@ -39,7 +39,7 @@ class StageI:
     ) -> Formation:
         """Form G_t(q).
 
-        What misled similar tasks is left out altogether: an agent follows whatever stands in its context.
+        What similar tasks did better without is left out altogether: an agent follows whatever stands in its context.
 
         Args:
             task: the task.
@@ -65,11 +65,11 @@ class StageI:
             exclude=() if episode_id is None else (episode_id,),
         )
         facts = await self.retriever.search_layer(
-            Layer.SEMANTIC, query, top_k=self.config.top_k_semantic, drop_misleading=True
+            Layer.SEMANTIC, query, top_k=self.config.top_k_semantic, drop_dispensable=True
         )
         episodes = (
             await self.retriever.search_layer(
-                Layer.EPISODIC, query, top_k=self.config.top_k_episodic, drop_misleading=True
+                Layer.EPISODIC, query, top_k=self.config.top_k_episodic, drop_dispensable=True
             )
             if self.config.top_k_episodic
             else []

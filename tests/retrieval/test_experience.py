@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxmem_local.graph import GroundEdge, SemanticNode
+from fluxmem_local.graph import EpisodicNode, GroundEdge, SemanticNode
 from fluxmem_local.types import Scope
 
 from .conftest import Shelf
@@ -48,7 +48,7 @@ async def test_what_misled_sinks_below_all_alternatives(repaired: Shelf) -> None
     assert ids(hits)[-1] == "viewer"
     assert len(hits) == 5
     assert hits[-1].signals["graph"] < 0
-    assert "viewer" not in ids(await repaired.retriever().retrieve(AGAIN, top_k=5, drop_misleading=True))
+    assert "viewer" not in ids(await repaired.retriever().retrieve(AGAIN, top_k=5, drop_dispensable=True))
 
 
 async def test_outcomes_alone_teach_as_well(shelf: Shelf) -> None:
@@ -167,3 +167,32 @@ async def test_lessons_work_without_an_embedder(wordy_shelf: Shelf) -> None:
     hits = ids(await wordy_shelf.retriever().retrieve(AGAIN, top_k=3))
     assert hits[0] == "python"
     assert "viewer" not in hits
+
+
+async def test_a_task_of_every_day_remembers_its_one_repair(shelf: Shelf) -> None:
+    await shelf.facts(**FACTS)
+    await shelf.put(*[EpisodicNode(id=f"day{number:03}", task_description=TASK, success=True) for number in range(200)])
+    for number in range(200):
+        shelf.outcome(f"day{number:03}", helped=["table", "average"])
+    shelf.edit("expand", "day117", "python")
+    shelf.outcome("day117", helped=["python"], hurt=["viewer"])
+    hits = ids(await shelf.retriever().retrieve(AGAIN, drop_dispensable=True))
+    assert hits[0] == "python"
+    assert "viewer" not in hits
+
+
+async def test_what_was_there_at_the_success_did_not_mislead(shelf: Shelf) -> None:
+    """Active in two failed rounds and in the one that succeeded."""
+    await shelf.facts(**FACTS)
+    await shelf.episode("past", TASK)
+    shelf.outcome("past", helped=["viewer"], hurt=["viewer"])
+    shelf.outcome("past", hurt=["viewer"])
+    hits = await shelf.retriever().retrieve(AGAIN, top_k=5, drop_dispensable=True)
+    assert hits[0].node.id == "viewer"
+
+
+async def test_a_failure_that_nothing_mended_hides_nothing(shelf: Shelf) -> None:
+    await shelf.facts(**FACTS)
+    await shelf.episode("past", TASK, success=False)
+    shelf.outcome("past", hurt=["viewer"])
+    assert ids(await shelf.retriever().retrieve(AGAIN, top_k=5, drop_dispensable=True))[-1] == "viewer"
