@@ -11,14 +11,13 @@ from fluxmem_local.storage.codec import decode_json
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.filters import scope_within
 from fluxmem_local.storage.journal import forget_in_edits
+from fluxmem_local.storage.rows import IN_LIST
 from fluxmem_local.types import Scope
 
 from .receipts import Receipt
 from .transaction import Transaction
 
 __all__ = ["forget"]
-
-_IN_IDS = "IN (SELECT value FROM json_each(?))"
 
 
 class _DryRun(Exception):
@@ -66,7 +65,7 @@ class _Forgetting:
     def by_ids(self, ids: Sequence[str]) -> Receipt:
         if isinstance(ids, str):
             raise InvalidInputError(f"ids={ids!r} is one text; give a list of ids")
-        found = {row["id"] for row in self._all(f"SELECT id FROM nodes WHERE id {_IN_IDS}", json.dumps(list(ids)))}
+        found = {row["id"] for row in self._all(f"SELECT id FROM nodes WHERE id {IN_LIST}", json.dumps(list(ids)))}
         missing = [id for id in ids if id not in found]
         if missing:
             raise NotFoundError(f"no node {missing[0]!r} in this memory; nothing was forgotten")
@@ -83,7 +82,8 @@ class _Forgetting:
     def by_source(self, source: str, scope: Scope | None) -> Receipt:
         within, values = scope_within(scope or Scope())
         rows = self._all(
-            f"SELECT id, source, count FROM nodes WHERE {within} AND (id IN (SELECT node_id FROM mentions WHERE source = ?) "
+            f"SELECT id, source, count FROM nodes WHERE {within} AND "
+            "(id IN (SELECT node_id FROM mentions WHERE source = ?) "
             "OR (source = ? AND layer = 'semantic' AND id NOT IN (SELECT node_id FROM mentions))) ORDER BY key",
             *values,
             source,
@@ -119,14 +119,14 @@ class _Forgetting:
         ids, spared = self._with_variants(ids)
         listed = json.dumps(ids)
         texts = self._texts(listed)
-        num_edges = self._count(f"edges WHERE source_id {_IN_IDS} OR target_id {_IN_IDS}", listed, listed)
-        num_versions = self._count(f"versions WHERE node_id {_IN_IDS}", listed)
+        num_edges = self._count(f"edges WHERE source_id {IN_LIST} OR target_id {IN_LIST}", listed, listed)
+        num_versions = self._count(f"versions WHERE node_id {IN_LIST}", listed)
         self._connection.execute(
-            f"DELETE FROM ingested WHERE source IN (SELECT source FROM mentions WHERE node_id {_IN_IDS})",
+            f"DELETE FROM ingested WHERE source IN (SELECT source FROM mentions WHERE node_id {IN_LIST})",
             (listed,),
         )
         num_edits = forget_in_edits(self._connection, set(ids), texts) if ids else 0
-        episodes = self._all(f"SELECT id FROM nodes WHERE layer = 'episodic' AND id {_IN_IDS}", listed)
+        episodes = self._all(f"SELECT id FROM nodes WHERE layer = 'episodic' AND id {IN_LIST}", listed)
         changed = self._transaction.drop_source_episodes([row["id"] for row in episodes])
         if ids:
             self._transaction.delete_nodes(ids)
@@ -146,7 +146,7 @@ class _Forgetting:
         while edge:
             rows = self._all(
                 "SELECT id, EXISTS (SELECT 1 FROM mentions WHERE node_id = nodes.id) AS stated FROM nodes "
-                f"WHERE variant_of {_IN_IDS} ORDER BY key",
+                f"WHERE variant_of {IN_LIST} ORDER BY key",
                 json.dumps(edge),
             )
             spared += [
@@ -158,11 +158,11 @@ class _Forgetting:
 
     def _texts(self, listed: str) -> set[str]:
         texts: set[str] = set()
-        for row in self._all(f"SELECT id, content, payload FROM nodes WHERE id {_IN_IDS}", listed):
+        for row in self._all(f"SELECT id, content, payload FROM nodes WHERE id {IN_LIST}", listed):
             payload = decode_json(row["payload"], f"node {row['id']!r}")
             texts |= {row["content"], payload.get("task_description", ""), payload.get("feedback", "")}
             texts |= {text for pair in payload.get("trajectory", ()) for text in pair}
-        texts |= {row[0] for row in self._all(f"SELECT old_content FROM versions WHERE node_id {_IN_IDS}", listed)}
+        texts |= {row[0] for row in self._all(f"SELECT old_content FROM versions WHERE node_id {IN_LIST}", listed)}
         return texts - {""}
 
     def _drop_digests(self, scope: Scope, source: str | None) -> None:
@@ -176,7 +176,7 @@ class _Forgetting:
                 )
 
     def _all(self, sql: str, *values: object) -> list[sqlite3.Row]:
-        return self._connection.execute(sql, values).fetchall()  # type: ignore[arg-type]
+        return self._connection.execute(sql, values).fetchall()
 
     def _count(self, rest: str, *values: object) -> int:
         return int(self._all(f"SELECT COUNT(*) FROM {rest}", *values)[0][0])

@@ -13,9 +13,10 @@ from fluxmem_local.errors import MemoryDamagedError, StorageError
 from fluxmem_local.index import HNSWVectorStore, LexicalIndex
 from fluxmem_local.interfaces import BaseVectorStore
 from fluxmem_local.storage.codec import vector_from_blob
+from fluxmem_local.storage.rows import generation_of, stored_dimension
 from fluxmem_local.types import FloatArray, Layer
 
-__all__ = ["LayerIndex", "generation_of", "stored_dimension"]
+__all__ = ["LayerIndex"]
 
 _BATCH = 1000
 # float32 rounding of a vector that was normalised twice
@@ -23,17 +24,6 @@ _SAME = 1e-5
 # Below this many vectors the store compares one by one, and reading rows is as fast as reading a file.
 _WORTH_SAVING = 2000
 _CHANGED_SHARE = 0.02
-
-
-def generation_of(connection: sqlite3.Connection) -> int:
-    """Return the number of the last commit that touched nodes."""
-    return int(connection.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()[0])
-
-
-def stored_dimension(connection: sqlite3.Connection) -> int | None:
-    """Return the size of the memory's vectors, or None before the first one."""
-    row = connection.execute("SELECT value FROM meta WHERE key = 'dimension'").fetchone()
-    return None if row is None else int(row[0])
 
 
 class LayerIndex:

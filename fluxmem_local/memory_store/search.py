@@ -13,10 +13,11 @@ from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.index import ExactVectorStore, LexicalIndex
 from fluxmem_local.storage.codec import unit_vector, vector_from_blob
 from fluxmem_local.storage.filters import Condition
+from fluxmem_local.storage.rows import stored_dimension
 from fluxmem_local.text import tokenize_query
 from fluxmem_local.types import FloatArray
 
-from .layer_index import LayerIndex, stored_dimension
+from .layer_index import LayerIndex
 
 __all__ = ["lexical_hits", "lexical_scores", "nearest_hits"]
 

@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as with_fields
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-
-from fluxmem_local.errors import BlankTextError, EmbedderMismatchError, InvalidInputError, NotFoundError
-from fluxmem_local.graph import Edge, Edit, EpisodicNode, Node, ProceduralNode, SemanticNode, edge_may_join
-from fluxmem_local.storage.codec import (
-    EDGE_COLUMNS,
-    edge_to_row,
-    encode_json,
-    payload_of,
-    scope_key,
-    unit_vector,
-    vector_to_blob,
-)
+from fluxmem_local.errors import EmbedderMismatchError, InvalidInputError, NotFoundError
+from fluxmem_local.graph import Edge, Edit, Node, SemanticNode, edge_may_join
+from fluxmem_local.storage.codec import EDGE_COLUMNS, edge_to_row, encode_json, scope_key, unit_vector, vector_to_blob
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.journal import record_version, write_edit
 from fluxmem_local.storage.records import Outcome
-from fluxmem_local.text import content_key, is_blank, tokenize
+from fluxmem_local.storage.rows import (
+    IN_LIST,
+    add_mention,
+    derived_columns,
+    find_twin,
+    insert_node,
+    next_generation,
+    node_columns,
+    read_fact,
+    set_fact,
+    stored_dimension,
+)
+from fluxmem_local.text import content_key
 from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
+
+from .checks import EncodedNode, check_node, check_number
+from .merging import take_over
 
 __all__ = ["Transaction", "mismatch_message"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-_IN_IDS = "IN (SELECT value FROM json_each(?))"
 
 
 def mismatch_message(stored: str, given: str) -> str:
@@ -79,16 +81,17 @@ class Transaction:
         """
         if trial_of is not None:
             self._require([trial_of])
-        checked = [(node, *self._checked(node)) for node in nodes]
+        checked = [(check_node(node), self._embedded(node)) for node in nodes]
         ids = []
-        for node, vector, metadata, payload in checked:
+        for encoded, vector in checked:
             if trial_of is not None:
-                node = with_fields(node, state=NodeState.TRIAL)
-            elif node.state is NodeState.TRIAL:
+                encoded = with_fields(encoded, node=with_fields(encoded.node, state=NodeState.TRIAL))
+            node = encoded.node
+            if trial_of is None and node.state is NodeState.TRIAL:
                 raise InvalidInputError(f"node {node.id!r} is on trial for no episode; give add_nodes its trial_of")
             known = self._known(node, merge=trial_of is None and node.variant_of is None)
             if known is None:
-                self._insert(node, vector, metadata, payload, trial_of)
+                self._insert(encoded, vector, trial_of)
                 ids.append(node.id)
             else:
                 self._seen_again(node, known)
@@ -110,40 +113,25 @@ class Transaction:
         if old["layer"] != node.layer:
             raise InvalidInputError(f"node {node.id!r} is {old['layer']}; a {node.layer} node needs an id of its own")
         changed = old["content"] != node.content
-        vector, metadata, payload = self._checked(node, embedding_needed=changed)
-        blob = vector_to_blob(vector) if vector is not None else None if changed else old["embedding"]
+        encoded, vector = check_node(node), self._embedded(node, needed=changed)
         key = content_key(node.content)
-        semantic = isinstance(node, SemanticNode)
-        if semantic and key != old["content_key"] and node.variant_of is None:
-            twin = self._twin(key, node.scope)
+        if isinstance(node, SemanticNode) and key != old["content_key"] and node.variant_of is None:
+            twin = find_twin(self._connection, key, node.scope)
             if twin is not None:
                 raise InvalidInputError(
                     f"the new content of node {node.id!r} is already that of {twin['id']!r} in its scope; "
                     "forget one of the two, or keep the old content"
                 )
         if changed:
-            record_version(
-                self._connection,
-                node.id,
-                old_content=old["content"],
-                old_metadata=old["metadata"],
-                new_content=node.content,
-                reason=reason,
-                at=time.time(),
-            )
-        row: dict[str, Any] = _columns(node, metadata, payload)
+            record_version(self._connection, old, new_content=node.content, reason=reason)
+        columns = node_columns(node, encoded.metadata, encoded.payload)
         if node.state is not NodeState.TRIAL:
-            row["trial_of"] = None
-        if changed or blob != old["embedding"]:
-            row |= {
-                "rev": self._touch(),
-                "embedding": blob,
-                "content_key": key,
-                "terms": "\n".join(tokenize(node.content)),
-            }
-        self._touch()
+            columns["trial_of"] = None
+        revision = self._touch()
+        if changed or (vector is not None and vector_to_blob(vector) != old["embedding"]):
+            columns |= derived_columns(node.content, vector, revision)
         self._connection.execute(
-            f"UPDATE nodes SET {', '.join(f'{name} = :{name}' for name in row)} WHERE id = :id", row
+            f"UPDATE nodes SET {', '.join(f'{name} = :{name}' for name in columns)} WHERE id = :id", columns
         )
         if isinstance(node, SemanticNode):
             self._move_mention(node, old)
@@ -159,7 +147,7 @@ class Transaction:
         self._touch()
         clear = ", trial_of = NULL" if state is not NodeState.TRIAL else ""
         self._connection.execute(
-            f"UPDATE nodes SET state = ?{clear} WHERE id {_IN_IDS}", (str(NodeState(state)), json.dumps(list(ids)))
+            f"UPDATE nodes SET state = ?{clear} WHERE id {IN_LIST}", (str(NodeState(state)), json.dumps(list(ids)))
         )
 
     @_whole
@@ -173,19 +161,19 @@ class Transaction:
         revision, listed = self._touch(), json.dumps(list(layers))
         if Layer.EPISODIC in layers.values():
             self.drop_source_episodes([id for id, layer in layers.items() if layer is Layer.EPISODIC])
-        self._connection.execute(f"UPDATE nodes SET variant_of = NULL WHERE variant_of {_IN_IDS}", (listed,))
+        self._connection.execute(f"UPDATE nodes SET variant_of = NULL WHERE variant_of {IN_LIST}", (listed,))
         self._connection.executemany(
             "INSERT OR REPLACE INTO deleted VALUES (?, ?, ?)",
             [(id, str(layer), revision) for id, layer in layers.items()],
         )
-        self._connection.execute(f"DELETE FROM nodes WHERE id {_IN_IDS}", (listed,))
+        self._connection.execute(f"DELETE FROM nodes WHERE id {IN_LIST}", (listed,))
 
     @_whole
     def add_edges(self, edges: Sequence[Edge]) -> None:
         """Store edges; a second ground or distill edge between the same two nodes lends the first its weight.
 
         Raises:
-            InvalidInputError: an end that is not there, layers that this kind does not join, a weight that is no number.
+            InvalidInputError: an end that is not there, layers that the kind does not join, or a weight that is no number.
         """
         layers = self._layers([id for edge in edges for id in (edge.source_id, edge.target_id)])
         for edge in edges:
@@ -197,7 +185,7 @@ class Transaction:
                 raise InvalidInputError(
                     f"a {edge.kind} edge cannot go from a {source} to a {target} node ({edge.id!r})"
                 )
-            _check_number(edge.weight, f"the weight of edge {edge.id!r}")
+            check_number(edge.weight, f"the weight of edge {edge.id!r}")
         marks = ", ".join("?" * len(EDGE_COLUMNS.split(", ")))
         for edge in edges:
             # An id conflict of another pair is a caller's mistake and stays an error.
@@ -216,7 +204,7 @@ class Transaction:
             NotFoundError: an unknown id.
         """
         self._require_edges(ids)
-        self._connection.execute(f"DELETE FROM edges WHERE id {_IN_IDS}", (json.dumps(list(ids)),))
+        self._connection.execute(f"DELETE FROM edges WHERE id {IN_LIST}", (json.dumps(list(ids)),))
 
     @_whole
     def count_activations(self, edge_ids: Sequence[str], *, success: bool) -> None:
@@ -228,7 +216,7 @@ class Transaction:
         self._require_edges(edge_ids)
         column = "success_count" if success else "failure_count"
         self._connection.execute(
-            f"UPDATE edges SET {column} = {column} + 1 WHERE id {_IN_IDS}", (json.dumps(list(edge_ids)),)
+            f"UPDATE edges SET {column} = {column} + 1 WHERE id {IN_LIST}", (json.dumps(list(edge_ids)),)
         )
 
     @_whole
@@ -241,7 +229,7 @@ class Transaction:
         """
         self._require_edges(list(weights))
         for id, weight in weights.items():
-            _check_number(weight, f"the weight of edge {id!r}")
+            check_number(weight, f"the weight of edge {id!r}")
         self._connection.executemany(
             "UPDATE edges SET weight = ? WHERE id = ?", [(float(weight), id) for id, weight in weights.items()]
         )
@@ -292,7 +280,7 @@ class Transaction:
     @_whole
     def set_meta(self, key: str, value: str) -> None:
         """Remember a small fact about the memory under a key."""
-        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"user:{key}", value))
+        set_fact(self._connection, f"user:{key}", value)
 
     @_whole
     def merge_nodes(self, keep_id: str, drop_ids: Sequence[str]) -> None:
@@ -307,12 +295,13 @@ class Transaction:
         self._require([keep_id, *drop_ids])
         listed = json.dumps([keep_id, *drop_ids])
         kinds = self._connection.execute(
-            f"SELECT DISTINCT layer, scope_user, scope_agent, scope_session FROM nodes WHERE id {_IN_IDS}", (listed,)
+            f"SELECT DISTINCT layer, scope_user, scope_agent, scope_session FROM nodes WHERE id {IN_LIST}", (listed,)
         ).fetchall()
         if len(kinds) > 1:
             raise InvalidInputError(f"node {keep_id!r} and those to merge into it are not of one layer and scope")
         for id in dict.fromkeys(drop_ids):
-            self._take_over(keep_id, id)
+            take_over(self._connection, keep_id, id)
+            self.drop_source_episodes([id], stand_in=keep_id)
         self.delete_nodes(list(dict.fromkeys(drop_ids)))
 
     def drop_source_episodes(self, episode_ids: Sequence[str], *, stand_in: str | None = None) -> list[str]:
@@ -320,7 +309,7 @@ class Transaction:
         listed = json.dumps(list(episode_ids))
         rows = self._connection.execute(
             "SELECT id, payload FROM nodes WHERE layer = 'procedural' AND EXISTS (SELECT 1 FROM "
-            f"json_each(payload, '$.source_episode_ids') AS entry WHERE entry.value {_IN_IDS})",
+            f"json_each(payload, '$.source_episode_ids') AS entry WHERE entry.value {IN_LIST})",
             (listed,),
         ).fetchall()
         for row in rows:
@@ -334,42 +323,26 @@ class Transaction:
 
     # ---- checks
 
-    def _checked(self, node: Node, *, embedding_needed: bool = True) -> tuple[FloatArray | None, str, str]:
-        """Return the unit vector, metadata and payload as they are stored, after all checks on one node."""
-        if not isinstance(node, (SemanticNode, EpisodicNode, ProceduralNode)):
-            raise InvalidInputError(f"{node!r} is no node; give SemanticNode, EpisodicNode or ProceduralNode")
-        if not isinstance(node.id, str) or not node.id.strip():
-            raise InvalidInputError(f"node id {node.id!r} must be a non-blank text; leave it out to get a new one")
-        if not isinstance(node.content, str) or is_blank(node.content):
-            raise BlankTextError(f"node {node.id!r} has no visible content ({node.content!r}); nothing was stored")
-        for text in (node.id, node.content, getattr(node, "source", "")):
-            _check_text(text, node.id)
-        _check_number(node.created_at, f"created_at of node {node.id!r}")
-        if isinstance(node, SemanticNode) and node.count < 1:
-            raise InvalidInputError(f"node {node.id!r} has count {node.count!r}; it must be at least 1")
-        metadata = encode_json(node.metadata, f"the metadata of node {node.id!r}")
-        payload = payload_of(node)
-        if node.embedding is None:
-            if embedding_needed and self._embedder is not None:
-                raise InvalidInputError(f"node {node.id!r} has no embedding; this memory was opened with an embedder")
-            return None, metadata, payload
-        return self._vector(node.embedding, node.id), metadata, payload
+    def _embedded(self, node: Node, *, needed: bool = True) -> FloatArray | None:
+        """Return a node's vector at unit length."""
+        if node.embedding is not None:
+            return self._vector(node.embedding, node.id)
+        if needed and self._embedder is not None:
+            raise InvalidInputError(f"node {node.id!r} has no embedding; this memory was opened with an embedder")
+        return None
 
     def _vector(self, vector: Any, id: str) -> FloatArray:
-        stored = dict(
-            self._connection.execute("SELECT key, value FROM meta WHERE key IN ('fingerprint', 'dimension')").fetchall()
-        )
-        if self._embedder is not None and stored.get("fingerprint", self._embedder) != self._embedder:
-            raise EmbedderMismatchError(mismatch_message(stored["fingerprint"], self._embedder))
-        dimension = int(stored["dimension"]) if "dimension" in stored else None
+        stored, dimension = read_fact(self._connection, "fingerprint"), stored_dimension(self._connection)
+        if self._embedder is not None and stored not in (None, self._embedder):
+            raise EmbedderMismatchError(mismatch_message(str(stored), self._embedder))
         unit = unit_vector(vector, dimension, f"node {id!r}")
         if dimension is None:
-            self._connection.execute("INSERT INTO meta VALUES ('dimension', ?)", (str(unit.size),))
+            set_fact(self._connection, "dimension", str(unit.size))
         return unit
 
     def _layers(self, ids: Sequence[str]) -> dict[str, Layer]:
         rows = self._connection.execute(
-            f"SELECT id, layer FROM nodes WHERE id {_IN_IDS}", (json.dumps(list(dict.fromkeys(ids))),)
+            f"SELECT id, layer FROM nodes WHERE id {IN_LIST}", (json.dumps(list(dict.fromkeys(ids))),)
         )
         return {row["id"]: Layer(row["layer"]) for row in rows.fetchall()}
 
@@ -383,7 +356,7 @@ class Transaction:
         return layers
 
     def _require_edges(self, ids: Sequence[str]) -> None:
-        rows = self._connection.execute(f"SELECT id FROM edges WHERE id {_IN_IDS}", (json.dumps(list(ids)),)).fetchall()
+        rows = self._connection.execute(f"SELECT id FROM edges WHERE id {IN_LIST}", (json.dumps(list(ids)),)).fetchall()
         missing = set(ids) - {row["id"] for row in rows}
         if missing:
             raise NotFoundError(f"no edge {min(missing)!r} in this memory; nothing was changed")
@@ -393,18 +366,8 @@ class Transaction:
     def _touch(self) -> int:
         """Return the generation that this commit makes."""
         if self._revision is None:
-            row = self._connection.execute("SELECT value FROM meta WHERE key = 'generation'").fetchone()
-            self._revision = int(row[0]) + 1
-            self._connection.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(self._revision),))
+            self._revision = next_generation(self._connection)
         return self._revision
-
-    def _twin(self, key: str, scope: Scope) -> sqlite3.Row | None:
-        row: sqlite3.Row | None = self._connection.execute(
-            "SELECT * FROM nodes WHERE layer = 'semantic' AND content_key = ? AND state != 'trial' "
-            "AND scope_user IS ? AND scope_agent IS ? AND scope_session IS ? ORDER BY state != 'active', key LIMIT 1",
-            (key, scope.user, scope.agent, scope.session),
-        ).fetchone()
-        return row
 
     def _known(self, node: Node, *, merge: bool) -> sqlite3.Row | None:
         row: sqlite3.Row | None = self._connection.execute("SELECT * FROM nodes WHERE id = ?", (node.id,)).fetchone()
@@ -420,23 +383,15 @@ class Transaction:
                 )
             return row
         if merge and isinstance(node, SemanticNode):
-            return self._twin(content_key(node.content), node.scope)
+            return find_twin(self._connection, content_key(node.content), node.scope)
         return None
 
-    def _insert(self, node: Node, vector: FloatArray | None, metadata: str, payload: str, trial_of: str | None) -> None:
-        row = _columns(node, metadata, payload) | {
-            "trial_of": trial_of,
-            "rev": self._touch(),
-            "content_key": content_key(node.content),
-            "embedding": None if vector is None else vector_to_blob(vector),
-            "terms": "\n".join(tokenize(node.content)),
-        }
-        self._connection.execute(
-            f"INSERT INTO nodes ({', '.join(row)}) VALUES ({', '.join(f':{name}' for name in row)})", row
-        )
-        self._connection.execute("DELETE FROM deleted WHERE id = ?", (node.id,))
+    def _insert(self, encoded: EncodedNode, vector: FloatArray | None, trial_of: str | None) -> None:
+        node = encoded.node
+        columns = node_columns(node, encoded.metadata, encoded.payload) | {"trial_of": trial_of}
+        insert_node(self._connection, columns | derived_columns(node.content, vector, self._touch()))
         if isinstance(node, SemanticNode) and node.variant_of is None:
-            self._mention(node.id, node.source, node.chunk_index, node.count, node.created_at)
+            add_mention(self._connection, node.id, node.source, node.chunk_index, node.count, node.created_at)
 
     def _seen_again(self, node: Node, known: sqlite3.Row) -> None:
         if not isinstance(node, SemanticNode):
@@ -447,14 +402,7 @@ class Transaction:
             "UPDATE nodes SET count = count + ?, state = 'active', trial_of = NULL WHERE id = ?",
             (node.count, known["id"]),
         )
-        self._mention(known["id"], node.source, node.chunk_index, node.count, node.created_at)
-
-    def _mention(self, id: str, source: str, chunk_index: int, times: int, at: float) -> None:
-        self._connection.execute(
-            "INSERT INTO mentions VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (node_id, source, chunk_index) DO UPDATE SET times = times + excluded.times",
-            (id, source, chunk_index, times, at),
-        )
+        add_mention(self._connection, known["id"], node.source, node.chunk_index, node.count, node.created_at)
 
     def _move_mention(self, node: SemanticNode, old: sqlite3.Row) -> None:
         """Keep what is known of where a fact was seen in step with its replaced source and count."""
@@ -468,74 +416,4 @@ class Transaction:
         self._connection.execute(
             "DELETE FROM mentions WHERE node_id = ? AND source = ? AND chunk_index = ?", (node.id, *place)
         )
-        self._mention(node.id, node.source, node.chunk_index, max(1, times), row["at"])
-
-    def _take_over(self, keep: str, drop: str) -> None:
-        run = self._connection.execute
-        for mine, other in (("source_id", "target_id"), ("target_id", "source_id")):
-            # First the pairs that both nodes have, then the rest simply moves.
-            twins = run(
-                f"SELECT kept.id AS kept_id, gone.* FROM edges AS gone JOIN edges AS kept ON kept.{mine} = ? "
-                f"AND kept.kind = gone.kind AND kept.{other} = gone.{other} WHERE gone.{mine} = ? AND gone.kind != 'step'",
-                (keep, drop),
-            ).fetchall()
-            for twin in twins:
-                run(
-                    "UPDATE edges SET weight = max(weight, ?), success_count = success_count + ?, "
-                    "failure_count = failure_count + ? WHERE id = ?",
-                    (twin["weight"], twin["success_count"], twin["failure_count"], twin["kept_id"]),
-                )
-                run("DELETE FROM edges WHERE id = ?", (twin["id"],))
-            run(f"DELETE FROM edges WHERE {mine} = ? AND {other} = ?", (drop, keep))
-            run(f"UPDATE edges SET {mine} = ? WHERE {mine} = ?", (keep, drop))
-        for column, rest in (("node_id", "episode_id"), ("episode_id", "node_id")):
-            run(
-                f"INSERT INTO outcomes ({column}, {rest}, helped, hurt) "
-                f"SELECT ?, {rest}, helped, hurt FROM outcomes WHERE {column} = ? "
-                "ON CONFLICT (node_id, episode_id) DO UPDATE SET helped = helped + excluded.helped, hurt = hurt + excluded.hurt",
-                (keep, drop),
-            )
-        run(
-            "INSERT INTO mentions SELECT ?, source, chunk_index, times, at FROM mentions WHERE node_id = ? "
-            "ON CONFLICT (node_id, source, chunk_index) DO UPDATE SET times = times + excluded.times",
-            (keep, drop),
-        )
-        run("UPDATE nodes SET count = count + (SELECT count FROM nodes WHERE id = ?) WHERE id = ?", (drop, keep))
-        run("UPDATE nodes SET variant_of = ? WHERE variant_of = ? AND id != ?", (keep, drop, keep))
-        run("UPDATE edit_targets SET node_id = ? WHERE node_id = ?", (keep, drop))
-        run("UPDATE edits SET episode_id = ? WHERE episode_id = ?", (keep, drop))
-        self.drop_source_episodes([drop], stand_in=keep)
-
-
-def _columns(node: Node, metadata: str, payload: str) -> dict[str, Any]:
-    semantic = isinstance(node, SemanticNode)
-    return {
-        "id": node.id,
-        "layer": str(node.layer),
-        "state": str(node.state),
-        "scope_user": node.scope.user,
-        "scope_agent": node.scope.agent,
-        "scope_session": node.scope.session,
-        "variant_of": node.variant_of,
-        "source": node.source if semantic else "",
-        "chunk_index": node.chunk_index if semantic else 0,
-        "count": node.count if semantic else 1,
-        "created_at": float(node.created_at),
-        "metadata": metadata,
-        "content": node.content,
-        "payload": payload,
-    }
-
-
-def _check_text(text: str, id: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"node {id!r} holds half a surrogate pair at character {error.start}; decode the text before storing it"
-        ) from error
-
-
-def _check_number(value: Any, what: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not np.isfinite(value):
-        raise InvalidInputError(f"{what} is {value!r}; give a finite number")
+        add_mention(self._connection, node.id, node.source, node.chunk_index, max(1, times), row["at"])

@@ -15,10 +15,11 @@ from fluxmem_local.graph.invariants import edge_problems, node_problems
 from fluxmem_local.index import HNSWVectorStore
 from fluxmem_local.storage.codec import EDGE_COLUMNS, NODE_COLUMNS, edge_from_row, node_from_row
 from fluxmem_local.storage.database import Database
+from fluxmem_local.storage.rows import generation_of, stored_dimension
 from fluxmem_local.text import content_key, tokenize
 from fluxmem_local.types import Layer
 
-from .layer_index import LayerIndex, generation_of, stored_dimension
+from .layer_index import LayerIndex
 from .receipts import VerifyReport
 
 __all__ = ["verify"]
@@ -191,7 +192,7 @@ class _Checks:
             self._vectors[node.layer][node.id] = blob
             return
         self._wrong(
-            f"the vector of node {node.id} has {len(node.embedding)} numbers and length {norm:g}, not {dimension} and 1",
+            f"node {node.id} has a vector of {len(node.embedding)} numbers and length {norm:g}, not {dimension} and 1",
             _running(
                 "UPDATE nodes SET embedding = NULL, rev = (SELECT value + 1 FROM meta WHERE key = 'generation') "
                 "WHERE id = ?",
@@ -207,7 +208,7 @@ class _Checks:
 
 def _running(sql: str, *values: object) -> _Repair:
     def repair(connection: sqlite3.Connection) -> None:
-        connection.execute(sql, values)  # type: ignore[arg-type]
+        connection.execute(sql, values)
 
     return repair
 

@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 NODE_COLUMNS = (
-    "key, id, layer, state, scope_user, scope_agent, scope_session, variant_of, source, chunk_index, count, created_at, "
-    "metadata, content, embedding, payload"
+    "key, id, layer, state, scope_user, scope_agent, scope_session, variant_of, source, chunk_index, count, "
+    "created_at, metadata, content, embedding, payload"
 )
 EDGE_COLUMNS = "id, kind, source_id, target_id, weight, created_at, metadata, success_count, failure_count, step_index"
 _EDGE_TYPES: dict[str, type[GroundEdge] | type[DistillEdge]] = {"ground": GroundEdge, "distill": DistillEdge}
@@ -59,7 +59,8 @@ def encode_json(value: Any, what: str) -> str:
         text.encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(
-            f"{what} cannot be stored as JSON ({error}); use text, finite numbers, booleans, None, lists and dicts of them"
+            f"{what} cannot be stored as JSON ({error}); "
+            "use texts, finite numbers, booleans, None, and lists and dicts of them"
         ) from error
     return text
 
@@ -148,7 +149,7 @@ def payload_of(node: Node) -> str:
     return encode_json(payload, f"node {node.id!r}")
 
 
-def node_from_row(row: sqlite3.Row) -> Node:
+def node_from_row(row: sqlite3.Row | Mapping[str, Any]) -> Node:
     """Read a node from the columns ``NODE_COLUMNS``.
 
     Raises:

@@ -103,15 +103,12 @@ class Database:
         """
         self._check_open()
         with self._lock.held(), self._errors():
-            joined = self.in_transaction
-            begin, commit, roll_back = ("BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",))
-            if joined:
-                name = f"part_{self._depth}"
-                begin, commit, roll_back = (
-                    f"SAVEPOINT {name}",
-                    f"RELEASE {name}",
-                    (f"ROLLBACK TO {name}", f"RELEASE {name}"),
-                )
+            name = f"part_{self._depth}"
+            if self.in_transaction:
+                begin, commit = f"SAVEPOINT {name}", f"RELEASE {name}"
+                roll_back = [f"ROLLBACK TO {name}", f"RELEASE {name}"]
+            else:
+                begin, commit, roll_back = "BEGIN IMMEDIATE", "COMMIT", ["ROLLBACK"]
             self._writer.execute(begin)
             self._writer_thread = threading.get_ident()
             self._depth += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -72,24 +73,15 @@ def read_edits(
     return [_edit(connection, row) for row in rows]
 
 
-def record_version(
-    connection: sqlite3.Connection,
-    node_id: str,
-    *,
-    old_content: str,
-    old_metadata: str,
-    new_content: str,
-    reason: str,
-    at: float,
-) -> None:
-    """Keep the content that a node is about to lose."""
+def record_version(connection: sqlite3.Connection, old: sqlite3.Row, *, new_content: str, reason: str) -> None:
+    """Keep the content that a node, given by its row, is about to lose."""
     last = connection.execute(
-        "SELECT old_content FROM versions WHERE node_id = ? ORDER BY key DESC LIMIT 1", (node_id,)
+        "SELECT old_content FROM versions WHERE node_id = ? ORDER BY key DESC LIMIT 1", (old["id"],)
     ).fetchone()
     action = "reverted" if last is not None and last[0] == new_content else "updated"
     connection.execute(
         "INSERT INTO versions (node_id, action, at, reason, old_content, old_metadata) VALUES (?, ?, ?, ?, ?, ?)",
-        (node_id, action, at, reason, old_content, old_metadata),
+        (old["id"], action, time.time(), reason, old["content"], old["metadata"]),
     )
 
 

@@ -1,0 +1,51 @@
+"""Merging: one node takes over what another one has."""
+
+from __future__ import annotations
+
+import sqlite3
+
+__all__ = ["take_over"]
+
+
+def take_over(connection: sqlite3.Connection, keep: str, drop: str) -> None:
+    """Move edges, outcomes, mentions, count, versions and edits from one node to another."""
+    _edges(connection, keep, drop)
+    run = connection.execute
+    for column, rest in (("node_id", "episode_id"), ("episode_id", "node_id")):
+        run(
+            f"INSERT INTO outcomes ({column}, {rest}, helped, hurt) "
+            f"SELECT ?, {rest}, helped, hurt FROM outcomes WHERE {column} = ? ON CONFLICT (node_id, episode_id) "
+            "DO UPDATE SET helped = helped + excluded.helped, hurt = hurt + excluded.hurt",
+            (keep, drop),
+        )
+    run(
+        "INSERT INTO mentions SELECT ?, source, chunk_index, times, at FROM mentions WHERE node_id = ? "
+        "ON CONFLICT (node_id, source, chunk_index) DO UPDATE SET times = times + excluded.times",
+        (keep, drop),
+    )
+    run(
+        "UPDATE nodes SET count = count + (SELECT count FROM nodes WHERE id = ?) WHERE id = ? AND layer = 'semantic'",
+        (drop, keep),
+    )
+    run("UPDATE nodes SET variant_of = ? WHERE variant_of = ? AND id != ?", (keep, drop, keep))
+    run("UPDATE edit_targets SET node_id = ? WHERE node_id = ?", (keep, drop))
+    run("UPDATE edits SET episode_id = ? WHERE episode_id = ?", (keep, drop))
+
+
+def _edges(connection: sqlite3.Connection, keep: str, drop: str) -> None:
+    for mine, other in (("source_id", "target_id"), ("target_id", "source_id")):
+        # First the pairs that both nodes have, then the rest simply moves.
+        twins = connection.execute(
+            f"SELECT kept.id AS kept_id, gone.* FROM edges AS gone JOIN edges AS kept ON kept.{mine} = ? "
+            f"AND kept.kind = gone.kind AND kept.{other} = gone.{other} WHERE gone.{mine} = ? AND gone.kind != 'step'",
+            (keep, drop),
+        ).fetchall()
+        for twin in twins:
+            connection.execute(
+                "UPDATE edges SET weight = max(weight, ?), success_count = success_count + ?, "
+                "failure_count = failure_count + ? WHERE id = ?",
+                (twin["weight"], twin["success_count"], twin["failure_count"], twin["kept_id"]),
+            )
+            connection.execute("DELETE FROM edges WHERE id = ?", (twin["id"],))
+        connection.execute(f"DELETE FROM edges WHERE {mine} = ? AND {other} = ?", (drop, keep))
+        connection.execute(f"UPDATE edges SET {mine} = ? WHERE {mine} = ?", (keep, drop))
