@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fluxmem_local.text import tokenize, tokenize_query
@@ -25,9 +26,10 @@ class Query:
     view: View = field(default_factory=View)
     experience: Experience = field(default_factory=Experience)
 
-    def overlap(self, text: str) -> int:
-        """Count the question's tokens that a text holds."""
-        return len(set(tokenize_query(self.text)) & set(tokenize(text)))
+    def overlaps(self, texts: Sequence[str]) -> list[int]:
+        """Count the question's tokens that each text holds."""
+        tokens = set(tokenize_query(self.text))
+        return [len(tokens.intersection(tokenize(text))) for text in texts]
 
 
 def word_similarity(text: str, other: str) -> float:

@@ -35,10 +35,13 @@ def content_signals(store: MemoryStore, layer: Layer, query: Query, nodes: Seque
     computed: dict[str, FloatArray] = {}
     if query.vector is not None:
         computed["dense"] = signals.dense(store.embeddings(ids), query.vector)
-    computed["bm25"] = signals.bm25(
-        np.asarray(store.lexical_scores(layer, query.text, ids), np.float32),
-        np.array([query.overlap(node.content) for node in nodes], np.float32),
-    )
+    scores = np.asarray(store.lexical_scores(layer, query.text, ids), np.float32)
+    # In a memory of a few facts a word that stands in half of them weighs nothing or less in BM25Okapi, and a match
+    # would rank no higher than a miss. When no score is positive, the number of matched words stands in.
+    if scores.max(initial=0.0) > 0:
+        computed["bm25"] = signals.bm25(scores)
+    else:
+        computed["bm25"] = signals.bm25(np.array(query.overlaps([node.content for node in nodes]), np.float32))
     return computed
 
 

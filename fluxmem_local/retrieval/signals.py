@@ -20,22 +20,13 @@ def dense(embeddings: FloatArray, query_vector: FloatArray) -> FloatArray:
     return np.clip(cosines, 0.0, 1.0)
 
 
-def bm25(scores: FloatArray, overlaps: FloatArray) -> FloatArray:
-    """Scale BM25 scores to [0, 1] by the best of the candidates.
+def bm25(scores: FloatArray) -> FloatArray:
+    """Scale the BM25 scores of n candidates, any sign, to [0, 1] by the best of them: shape ``(n,)``.
 
-    In a memory of a few facts a word that stands in half of them has a weight of zero or less in BM25Okapi, and a
-    match would rank no higher than a miss. When no score is positive, the share of matched words stands in.
-
-    Args:
-        scores: BM25 of n candidates, any sign.
-        overlaps: number of query tokens that each candidate holds, at least 0.
-
-    Returns:
-        Shape ``(n,)``.
+    BM25Okapi gives a word that stands in more than half of the facts a weight under zero: such a match counts as none.
     """
-    values = scores if scores.size and scores.max() > 0 else overlaps
-    best = float(values.max(initial=0.0))
-    scaled: FloatArray = values / np.float32(best if best > 0 else 1.0)
+    best = float(scores.max(initial=0.0))
+    scaled: FloatArray = scores / np.float32(best if best > 0 else 1.0)
     return np.clip(scaled, 0.0, 1.0)
 
 

@@ -82,6 +82,13 @@ async def test_two_facts_rank_although_bm25_weighs_nothing(wordy_shelf: Shelf) -
     assert ids(await wordy_shelf.retriever().retrieve("comet", top_k=2))[0] == "b"
 
 
+async def test_words_that_all_facts_share_do_not_turn_the_order_round(wordy_shelf: Shelf) -> None:
+    """Such words have a negative weight in BM25Okapi, so that the best match would score lowest."""
+    await wordy_shelf.facts(a="the comet and the star and the moon", b="the comet, the star", c="the comet")
+    hits = await wordy_shelf.retriever().retrieve("the comet, the star and the moon", top_k=3)
+    assert ids(hits) == ["a", "b", "c"]
+
+
 async def test_without_an_embedder_words_alone_rank(wordy_shelf: Shelf) -> None:
     await wordy_shelf.facts(a="violins have strings", b="the comet returns", c="bread needs yeast")
     hits = await wordy_shelf.retriever().retrieve("when does the comet return?")
