@@ -1,0 +1,1 @@
+"""The system as one object: FluxMemAgent, and FluxMem for code without asyncio."""

@@ -1,0 +1,330 @@
+"""FluxMemAgent: the whole system behind one object (spec section 6)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.errors import DimensionError, InvalidInputError
+from fluxmem_local.graph import Node, SemanticNode
+from fluxmem_local.interfaces import BaseEmbedder, BaseLLM, BaseVectorStore, approximate_tokens
+from fluxmem_local.memory_store import HistoryEntry, MemoryStore, Receipt, VerifyReport
+from fluxmem_local.retrieval import Hit, Retriever, serialize_context
+from fluxmem_local.settings import load_config
+from fluxmem_local.stages.formation import StageI
+from fluxmem_local.types import Layer, Scope
+
+from .builder import build_embedder, build_llm
+from .embedding import CheckedEmbedder
+from .knowledge import IngestReport, Knowledge
+from .maintenance import ReindexReport, reindex
+
+__all__ = ["FluxMemAgent"]
+
+
+class _Configured:
+    """The type of the default that says: the model which the settings name."""
+
+
+_CONFIGURED: Final = _Configured()
+_Scoped = Scope | Mapping[str, str | None] | None
+
+
+class FluxMemAgent:
+    """A memory that gets better: facts, episodes and skills in one graph whose links are repaired.
+
+    ``llm`` None: no verification, repair by attribution, or skills. ``embedder`` None: search by words only; what is
+    added then is embedded by a later ``reindex``. ``config`` None: the settings of environment and fluxmem.toml.
+    ``path`` None: in memory; a directory: durable. Vector stores that are given are used and kept.
+
+    Raises:
+        InvalidInputError: an argument that is none of these.
+        DimensionError: ``config.embedding_dimension`` is not the embedder's.
+        EmbedderMismatchError: another embedder wrote the memory at ``path``.
+    """
+
+    def __init__(
+        self,
+        llm: BaseLLM | None,
+        embedder: BaseEmbedder | None,
+        config: FluxMemConfig | None = None,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        semantic_vectorstore: BaseVectorStore | None = None,
+        episodic_vectorstore: BaseVectorStore | None = None,
+        procedural_vectorstore: BaseVectorStore | None = None,
+        create: bool = True,
+        accept_other_embedder: bool = False,
+    ) -> None:
+        _check_type("llm", llm, BaseLLM)
+        _check_type("embedder", embedder, BaseEmbedder)
+        _check_type("config", config, FluxMemConfig)
+        given_stores = {
+            Layer.SEMANTIC: semantic_vectorstore,
+            Layer.EPISODIC: episodic_vectorstore,
+            Layer.PROCEDURAL: procedural_vectorstore,
+        }
+        for layer, vector_store in given_stores.items():
+            _check_type(f"{layer}_vectorstore", vector_store, BaseVectorStore)
+        self.config = config if config is not None else load_config(directory=path)
+        self.llm = llm
+        self.embedder = CheckedEmbedder(embedder) if embedder is not None else None
+        if self.embedder is not None and self.config.embedding_dimension not in (None, self.embedder.dimension):
+            raise DimensionError(
+                f"embedding_dimension={self.config.embedding_dimension} is set, but the embedder makes vectors of "
+                f"{self.embedder.dimension}; leave the setting out to take the embedder's"
+            )
+        self._store = MemoryStore.open(
+            path,
+            dimension=self.embedder.dimension if self.embedder is not None else None,
+            fingerprint=self.embedder.fingerprint if self.embedder is not None else None,
+            create=create,
+            accept_other_embedder=accept_other_embedder,
+            lock_timeout_s=self.config.lock_timeout_s,
+            vector_stores={layer: store for layer, store in given_stores.items() if store is not None},
+        )
+        self._knowledge = Knowledge(self._store, self.embedder)
+        self._retriever = Retriever(self._store, self.embedder, self.llm, self.config)
+        self._formation = StageI(self._retriever, self.config)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] | None,
+        *,
+        config: FluxMemConfig | None = None,
+        llm: BaseLLM | _Configured | None = _CONFIGURED,
+        embedder: BaseEmbedder | _Configured | None = _CONFIGURED,
+        create: bool = True,
+        accept_other_embedder: bool = False,
+    ) -> FluxMemAgent:
+        """Open a memory with the models that the settings name, or with given ones; None switches one off.
+
+        Args:
+            path: the memory's directory; None: in memory.
+            config: settings; None: those of environment and fluxmem.toml.
+            llm: a language model in place of the configured one.
+            embedder: an embedder in place of the configured one.
+            create: make the memory if there is none.
+            accept_other_embedder: open it although another embedder wrote it; ``reindex`` must follow.
+
+        Raises:
+            ModelNotFoundError: a configured model is not on this machine.
+            MemoryNotFoundError: there is no memory at ``path`` and ``create`` is False.
+            EmbedderMismatchError: another embedder wrote the memory.
+        """
+        config = config if config is not None else load_config(directory=path)
+        return cls(
+            build_llm(config) if isinstance(llm, _Configured) else llm,
+            build_embedder(config) if isinstance(embedder, _Configured) else embedder,
+            config,
+            path=path,
+            create=create,
+            accept_other_embedder=accept_other_embedder,
+        )
+
+    async def add_knowledge(
+        self,
+        text: str,
+        source: str = "",
+        chunk_size: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        scope: _Scoped = None,
+    ) -> list[str]:
+        """Store a text as facts, without any call of the language model.
+
+        Content that the scope knows already is counted, not stored again; its id is returned in its place.
+
+        Args:
+            text: any length.
+            source: where it is from.
+            chunk_size: characters of a fact at most; None: the setting, 512 by default.
+            metadata: kept with each fact, and usable as a filter.
+            scope: whom the facts belong to; None: everyone.
+
+        Returns:
+            The facts' ids in the text's order.
+
+        Raises:
+            BlankTextError: the text has no visible character.
+            InvalidInputError: ``chunk_size`` under 1.
+            DimensionError: the embedder's vectors are not what it promises.
+        """
+        return await self._knowledge.add_text(
+            text,
+            source=source,
+            chunk_size=self.config.chunk_size if chunk_size is None else chunk_size,
+            metadata=metadata,
+            scope=Scope.coerce(scope),
+        )
+
+    async def add_knowledge_nodes(self, nodes: Sequence[Node]) -> list[str]:
+        """Store nodes of any layer under their own ids, all or none, and return the ids in the nodes' order.
+
+        Raises:
+            InvalidInputError: something that is no node, or an id that is taken by other content.
+            BlankTextError: a node without visible content.
+        """
+        return await self._knowledge.add_nodes(nodes)
+
+    async def ingest(
+        self,
+        source: str,
+        facts: Sequence[SemanticNode],
+        digest: str,
+        scope: _Scoped = None,
+        *,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> IngestReport:
+        """Store all facts of one source, unless this digest of its content was taken in before.
+
+        Facts of an earlier content of the source that it no longer states are forgotten.
+        """
+        return await self._knowledge.ingest(source, facts, digest, Scope.coerce(scope), on_progress=on_progress)
+
+    async def retrieve(
+        self,
+        query: str,
+        *,
+        top_k: int = 5,
+        layers: Sequence[Layer | str] = (Layer.SEMANTIC,),
+        scope: _Scoped = None,
+        filters: Mapping[str, Any] | None = None,
+        verify: bool = True,
+    ) -> list[Hit]:
+        """Find the nodes nearest to a query, best first.
+
+        Args:
+            query: what is asked.
+            top_k: hits at most.
+            layers: where to look.
+            scope: who asks; None sees everything.
+            filters: metadata that must be equal.
+            verify: let the language model read the best candidates.
+
+        Raises:
+            BlankTextError: the query has no visible character.
+            InvalidInputError: ``top_k`` under 1, or an unknown layer.
+        """
+        return await self._retriever.retrieve(
+            query, top_k=top_k, layers=layers, scope=_asking(scope), filters=filters, verify=verify
+        )
+
+    async def context(self, task: str, observation: str = "", scope: _Scoped = None) -> str:
+        """Return the context that a step of this task would be given (Stage I), and change nothing.
+
+        Raises:
+            BlankTextError: task and observation have no visible character.
+        """
+        formed = await self._formation.form(task, observation, scope=_asking(scope))
+        return serialize_context(
+            formed.subgraph,
+            token_budget=self.config.context_token_budget,
+            count_tokens=self.llm.count_tokens if self.llm is not None else approximate_tokens,
+        ).text
+
+    async def update(self, id: str, content: str) -> Node:
+        """Give a node new content, embedded anew; metadata and links stay, the old content goes to its history.
+
+        Raises:
+            NotFoundError: no node of this id.
+            BlankTextError: the content has no visible character.
+        """
+        return await self._knowledge.update(id, content)
+
+    async def forget(
+        self,
+        ids: Sequence[str] | str | None = None,
+        *,
+        source: str | None = None,
+        scope: _Scoped = None,
+        dry_run: bool = False,
+    ) -> Receipt:
+        """Remove nodes with all that hangs on them: by ids, or by source, scope or both.
+
+        Args:
+            ids: one id or several.
+            source: of the facts; what another source states as well is kept.
+            scope: all that belongs to this user, agent or session.
+            dry_run: only say what would be removed.
+
+        Raises:
+            InvalidInputError: nothing was named, or ids together with something else.
+            NotFoundError: the memory holds no such id, source or scope.
+        """
+        return await self._knowledge.forget(ids, source=source, scope=_asking(scope), dry_run=dry_run)
+
+    async def reindex(self, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
+        """Embed all that has no vector of this embedder, and build the indices anew.
+
+        Raises:
+            ModelError: the agent has no embedder.
+        """
+        return await reindex(self._store, self.embedder, on_progress=on_progress)
+
+    def get(self, id: str) -> Node:
+        """Return a node.
+
+        Raises:
+            NotFoundError: no node of this id.
+        """
+        return self._store.get(id)
+
+    def history(self, id: str) -> list[HistoryEntry]:
+        """Return what happened to a node, oldest first.
+
+        Raises:
+            NotFoundError: the memory never held a node of this id.
+        """
+        return self._store.history(id)
+
+    @property
+    def store(self) -> MemoryStore:
+        """The memory beneath, for reading more than the agent's methods show."""
+        return self._store
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Counts of nodes by layer, edges by kind, edits, and the memory's size in bytes."""
+        return self._store.stats()
+
+    def verify(self, *, fix: bool = False) -> VerifyReport:
+        """Check the graph's rules and that all indices agree with it; ``fix`` repairs what can be."""
+        return self._store.verify(fix=fix)
+
+    def rebuild_indices(self) -> None:
+        """Build the vector and word indices anew from the stored nodes."""
+        self._store.rebuild_indices()
+
+    def close(self) -> None:
+        """Close the memory; a second call does nothing."""
+        self._store.close()
+
+    def __enter__(self) -> FluxMemAgent:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> FluxMemAgent:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _asking(scope: _Scoped) -> Scope | None:
+    """Keep None, the owner's view of everything, apart from the empty scope, which sees what is shared."""
+    return None if scope is None else Scope.coerce(scope)
+
+
+def _check_type(name: str, value: object, wanted: type) -> None:
+    if value is not None and not isinstance(value, wanted):
+        raise InvalidInputError(f"{name} is a {type(value).__name__}; it must be a {wanted.__name__} or None")

@@ -1,0 +1,231 @@
+"""Knowledge: what goes into memory by hand and out of it again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fluxmem_local.errors import BlankTextError, InvalidInputError
+from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion
+from fluxmem_local.interfaces import BaseEmbedder
+from fluxmem_local.memory_store import MemoryStore, Receipt
+from fluxmem_local.text import chunk_text, content_key, is_blank
+from fluxmem_local.types import Layer, Scope
+
+from .embedding import checked_vectors
+
+__all__ = ["IngestReport", "Knowledge"]
+
+# Between two words on progress.
+_FACTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestReport:
+    """What became of one source: its nodes' ids in their order, and how many of them were new.
+
+    ``unchanged`` says that this very content of the source was taken in before, and nothing was done; ``removed``
+    are facts of an earlier content of it that neither it nor another source states any more.
+    """
+
+    source: str
+    ids: tuple[str, ...] = ()
+    num_new: int = 0
+    removed: tuple[str, ...] = ()
+    unchanged: bool = False
+
+
+class Knowledge:
+    """Adds, updates and forgets nodes; embeds what it adds, and never calls a language model."""
+
+    def __init__(self, store: MemoryStore, embedder: BaseEmbedder | None) -> None:
+        self._store = store
+        self._embedder = embedder
+
+    async def add_text(
+        self, text: str, *, source: str, chunk_size: int, metadata: Mapping[str, Any] | None, scope: Scope
+    ) -> list[str]:
+        """Store a text as facts of at most ``chunk_size`` characters, and return their ids in the text's order.
+
+        Raises:
+            BlankTextError: the text has no visible character.
+            InvalidInputError: ``chunk_size`` is below 1, or the text is no text.
+        """
+        check_text(text)
+        facts = [
+            SemanticNode(content=chunk, source=source, chunk_index=index, metadata=dict(metadata or {}), scope=scope)
+            for index, chunk in enumerate(chunk_text(text, chunk_size))
+        ]
+        return await self.add_nodes(facts)
+
+    async def add_nodes(self, nodes: Sequence[Node]) -> list[str]:
+        """Store nodes of any layer under their own ids, in one transaction.
+
+        Raises:
+            BlankTextError: a node without visible content.
+            InvalidInputError: something that is no node, or an id that is taken by other content.
+            DimensionError: a node brings a vector of the wrong size.
+        """
+        ready = await self._embedded(nodes)
+        return await asyncio.to_thread(self._add, ready)
+
+    async def ingest(
+        self,
+        source: str,
+        facts: Sequence[SemanticNode],
+        digest: str,
+        scope: Scope,
+        *,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> IngestReport:
+        """Store a source's facts with the digest of its content, all or nothing; known content is passed over.
+
+        Facts that an earlier content of this source held, and that no source states any more, are forgotten.
+        """
+        known = self._store.ingested(source, scope)
+        if known == digest:
+            return IngestReport(source=source, unchanged=True)
+        # What the source stated before and states still is left alone: it was not said once more.
+        earlier = {} if known is None else self._facts_of(source, scope)
+        fresh = [fact for fact in facts if content_key(fact.content) not in earlier]
+        ready: list[Node] = []
+        for start in range(0, len(fresh), _FACTS_AT_ONCE):
+            part = await self._embedded(fresh[start : start + _FACTS_AT_ONCE])
+            ready += part
+            if on_progress is not None:
+                on_progress(len(part))
+        return await asyncio.to_thread(self._ingest, source, facts, ready, earlier, digest, scope)
+
+    async def update(self, id: str, content: str) -> Node:
+        """Give a node new content; metadata, links and counts stay, the old content goes to its history.
+
+        Raises:
+            NotFoundError: no node of this id.
+            BlankTextError: the content has no visible character.
+        """
+        check_text(content)
+        old = self._store.get(id)
+        if content == old.content:
+            return old
+        new = _with_content(old, content)
+        if self._embedder is not None:
+            new = replace(new, embedding=await self._embedder.embed_text(content))
+        await asyncio.to_thread(self._replace, new)
+        return self._store.get(id)
+
+    async def forget(
+        self,
+        ids: Sequence[str] | str | None = None,
+        *,
+        source: str | None = None,
+        scope: Scope | None = None,
+        dry_run: bool = False,
+    ) -> Receipt:
+        """Remove nodes with all that hangs on them: by ids, or by source, scope or both.
+
+        Raises:
+            InvalidInputError: nothing was named, or ids together with something else.
+            NotFoundError: the memory holds no such id, source or scope.
+        """
+        if isinstance(ids, str):
+            ids = [ids]
+        return await asyncio.to_thread(self._store.forget, ids=ids, source=source, scope=scope, dry_run=dry_run)
+
+    async def _embedded(self, nodes: Sequence[Node]) -> list[Node]:
+        for node in nodes:
+            if not isinstance(node, (SemanticNode, EpisodicNode, ProceduralNode)):
+                raise InvalidInputError(
+                    f"{type(node).__name__} is no node; give SemanticNode, EpisodicNode or ProceduralNode values"
+                )
+            check_text(node.content)
+        if self._embedder is None:
+            return [replace(node, embedding=None) for node in nodes]
+        dimension = self._embedder.dimension
+        given = {
+            position: checked_vectors([node.embedding], 1, dimension)[0]
+            for position, node in enumerate(nodes)
+            if node.embedding is not None
+        }
+        missing = [position for position in range(len(nodes)) if position not in given]
+        made = await self._embedder.embed_batch([nodes[position].content for position in missing])
+        vectors = given | dict(zip(missing, made, strict=True))
+        return [replace(node, embedding=vectors[position]) for position, node in enumerate(nodes)]
+
+    def _add(self, nodes: Sequence[Node]) -> list[str]:
+        with self._store.transaction() as change:
+            return change.add_nodes(nodes)
+
+    def _replace(self, node: Node) -> None:
+        with self._store.transaction() as change:
+            change.replace(node, reason="updated by hand")
+
+    def _facts_of(self, source: str, scope: Scope) -> dict[str, str]:
+        """Map the content keys of a source's facts to their ids."""
+        found = self._store.select(layers=(Layer.SEMANTIC,), source=source, scope=scope)
+        return {content_key(node.content): node.id for node in found if node.scope == scope}
+
+    def _ingest(
+        self,
+        source: str,
+        facts: Sequence[SemanticNode],
+        fresh: Sequence[Node],
+        earlier: Mapping[str, str],
+        digest: str,
+        scope: Scope,
+    ) -> IngestReport:
+        with self._store.transaction() as change:
+            added = change.add_nodes(fresh)
+            ids_by_key = {**earlier, **dict(zip((content_key(node.content) for node in fresh), added, strict=True))}
+            ids = tuple(ids_by_key[content_key(fact.content)] for fact in facts)
+            gone = [id for id in earlier.values() if id not in ids and self._is_stated_once(id)]
+            removed = self._store.forget(ids=gone).removed if gone else ()
+            change.set_ingested(source, scope, digest)
+        num_new = len({node.id for node in fresh}.intersection(added))
+        return IngestReport(source=source, ids=ids, num_new=num_new, removed=removed)
+
+    def _is_stated_once(self, id: str) -> bool:
+        node = self._store.get(id)
+        return isinstance(node, SemanticNode) and node.count == 1
+
+
+def check_text(text: object) -> None:
+    """Refuse what cannot be content.
+
+    Raises:
+        InvalidInputError: no string, or one that no file could hold (a lone surrogate).
+        BlankTextError: no visible character.
+    """
+    if not isinstance(text, str):
+        raise InvalidInputError(f"content must be text, not {type(text).__name__}")
+    if is_blank(text):
+        raise BlankTextError("the text is blank; give text with at least one visible character")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"character {error.start} of the text is {text[error.start]!r}, half of a surrogate pair; decode it first"
+        ) from None
+
+
+def _with_content(node: Node, content: str) -> Node:
+    if isinstance(node, ProceduralNode):
+        ended = SkillVersion(
+            version=node.version,
+            skill_text=node.skill_text,
+            pems_score=node.pems_score,
+            ended_because="updated by hand",
+        )
+        return replace(
+            node,
+            content=content,
+            skill_text=content,
+            version=node.version + 1,
+            version_history=(*node.version_history, ended),
+            pems_score=None,
+            embedding=None,
+        )
+    if isinstance(node, EpisodicNode) and node.task_description == node.content:
+        return replace(node, content=content, task_description=content, embedding=None)
+    return replace(node, content=content, embedding=None)
