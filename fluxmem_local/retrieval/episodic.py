@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.memory_store import MemoryStore
@@ -42,35 +44,40 @@ def retrieve_episodes(
     )
 
 
-def similar_tasks(store: MemoryStore, queries: list[Query], *, count: int) -> list[tuple[EpisodicNode, float]]:
-    """Find the ``count`` finished tasks most like one of the queries, with their similarity in [-1, 1].
+def similar_tasks(
+    store: MemoryStore, queries: Sequence[Query], *, count: int, threshold: float
+) -> list[tuple[EpisodicNode, float]]:
+    """Find the ``count`` finished tasks most like one of the queries, with their similarity of at least ``threshold``.
 
     Similarity is the cosine of embeddings, or of token sets where the memory has no embedder.
     """
     tasks: dict[str, EpisodicNode] = {}
     similarities: dict[str, float] = {}
     for query in queries:
-        for node, similarity in _finished(store, query, count):
+        for node, similarity in _finished(store, query, count, threshold):
             similarities[node.id] = max(similarity, similarities.get(node.id, similarity))
             tasks[node.id] = node
     order = sorted(similarities, key=lambda id: (-similarities[id], id))
     return [(tasks[id], similarities[id]) for id in order[:count]]
 
 
-def _finished(store: MemoryStore, query: Query, count: int) -> list[tuple[EpisodicNode, float]]:
+def _finished(store: MemoryStore, query: Query, count: int, threshold: float) -> list[tuple[EpisodicNode, float]]:
     asked = count
     while True:
-        found = dict(
-            store.lexical(Layer.EPISODIC, query.text, asked, **query.view.options)
-            if query.vector is None
-            else store.nearest(Layer.EPISODIC, query.vector, asked, **query.view.options)
-        )
-        nodes = [node for node in get_present(store, found) if isinstance(node, EpisodicNode)]
-        finished = [node for node in nodes if node.status != "running"]
+        if query.vector is None:
+            found = store.lexical(Layer.EPISODIC, query.text, asked, **query.view.options)
+            nodes = get_present(store, [id for id, _ in found])
+            alike = {node.id: word_similarity(query.text, node.content) for node in nodes}
+        else:
+            found = store.nearest(Layer.EPISODIC, query.vector, asked, **query.view.options)
+            alike = dict(found)
+            nodes = get_present(store, [id for id, similarity in found if similarity >= threshold])
+        finished = [
+            (node, alike[node.id])
+            for node in nodes
+            if isinstance(node, EpisodicNode) and node.status != "running" and alike[node.id] >= threshold
+        ]
         # Running episodes may crowd out the finished ones.
-        if len(finished) >= count or len(found) < asked:
-            break
+        if len(finished) >= count or len(found) < asked or len(nodes) < len(found):
+            return finished[:count]
         asked *= 2
-    if query.vector is None:
-        return [(node, word_similarity(query.text, node.content)) for node in finished[:count]]
-    return [(node, found[node.id]) for node in finished[:count]]

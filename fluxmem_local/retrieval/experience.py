@@ -55,17 +55,18 @@ class Experience:
             top_k: places in the answer.
 
         Returns:
-            New scores: one more for a repair, one less for a misleading node.
+            New scores: a repair has more, a misleading node less, by one and all that the candidates differ.
         """
         lifted: FloatArray = scores.copy()
+        step = np.float32(1.0) + np.ptp(scores)
         repairs = [position for position, id in enumerate(ids) if id in self.repairs]
         repairs.sort(key=lambda position: (-self.repairs[ids[position]], -scores[position], ids[position]))
-        lifted[repairs[: max(1, top_k - 1)]] += 1
-        lifted[[position for position, id in enumerate(ids) if id in self.misleading]] -= 1
+        lifted[repairs[: max(1, top_k - 1)]] += step
+        lifted[[position for position, id in enumerate(ids) if id in self.misleading]] -= step
         return lifted
 
 
-def learn(store: MemoryStore, tasks: list[tuple[EpisodicNode, float]], threshold: float) -> Experience:
+def learn(store: MemoryStore, tasks: Sequence[tuple[EpisodicNode, float]], threshold: float) -> Experience:
     """Gather what ``tasks`` taught.
 
     Counted outcomes come first. Where a node has none in a task, the kept repairs of that task count, and then its
@@ -73,10 +74,9 @@ def learn(store: MemoryStore, tasks: list[tuple[EpisodicNode, float]], threshold
 
     Args:
         store: the memory.
-        tasks: finished episodes with their similarity to the asked task.
+        tasks: finished episodes with their similarity to the asked task, ``threshold`` or more.
         threshold: similarity from which outcomes carry over.
     """
-    tasks = [(task, similarity) for task, similarity in tasks if similarity >= threshold and task.status != "running"]
     if not tasks:
         return Experience()
     rows = {task.id: row for row, (task, _) in enumerate(tasks)}

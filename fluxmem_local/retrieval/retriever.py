@@ -119,8 +119,9 @@ class Retriever:
         # Filters and exclusions are about the answer; a past task teaches even if it is not wanted itself.
         seen = View(scope=scope)
         asked = [Query(text=text, vector=vector, view=seen) for text, vector in zip(texts, vectors, strict=True)]
-        tasks = similar_tasks(self.store, asked, count=_SIMILAR_TASKS)
-        experience = learn(self.store, tasks, self.config.interference_similarity_threshold)
+        threshold = self.config.interference_similarity_threshold
+        tasks = similar_tasks(self.store, asked, count=_SIMILAR_TASKS, threshold=threshold)
+        experience = learn(self.store, tasks, threshold)
         return Query(text=query, vector=vectors[0], view=view, experience=experience)
 
     async def search_layer(

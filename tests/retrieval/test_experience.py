@@ -196,3 +196,25 @@ async def test_a_failure_that_nothing_mended_hides_nothing(shelf: Shelf) -> None
     await shelf.episode("past", TASK, success=False)
     shelf.outcome("past", hurt=["viewer"])
     assert ids(await shelf.retriever().retrieve(AGAIN, top_k=5, drop_dispensable=True))[-1] == "viewer"
+
+
+@pytest.mark.parametrize("settings", [{}, {"graph_weight": 50}, {"graph_weight": 0}, {"candidate_factor": 1}])
+async def test_no_weight_keeps_a_repair_out(shelf: Shelf, settings: dict[str, float]) -> None:
+    await shelf.facts(**{f"n{number:03}": f"{AGAIN} {number}" for number in range(30)}, odd="zwieback")
+    await shelf.episode("past", TASK)
+    await shelf.episode("other", AGAIN)
+    shelf.outcome("past", helped=["odd"])
+    shelf.edit("expand", "past", "odd")
+    for _ in range(9):
+        shelf.outcome("other", helped=[f"n{number:03}" for number in range(30)])
+    assert ids(await shelf.retriever(**settings).retrieve(AGAIN, top_k=3))[0] == "odd"
+
+
+async def test_one_place_stays_free_for_what_content_says(shelf: Shelf) -> None:
+    await shelf.facts(**{f"old{number}": f"old note {number}" for number in range(6)})
+    await shelf.episode("past", TASK)
+    shelf.edit("expand", "past", *[f"old{number}" for number in range(6)])
+    await shelf.facts(newest=AGAIN)
+    found = ids(await shelf.retriever().retrieve(AGAIN, top_k=5))
+    assert found[:4] == [id for id in found if id != "newest"]
+    assert found[4] == "newest"
