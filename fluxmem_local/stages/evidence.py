@@ -1,0 +1,212 @@
+"""Evidence: what the memory itself knows about a failed step, as numbers with names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.graph import EpisodicNode, Node, Subgraph
+from fluxmem_local.interfaces import BaseEmbedder
+from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.retrieval import Retriever
+from fluxmem_local.text import is_blank, tokenize
+from fluxmem_local.types import FloatArray, Layer, Scope
+
+from .feedback import specifics, trim_feedback
+
+__all__ = ["Evidence", "Failure", "Item", "Rival", "gather_evidence"]
+
+# Characters of feedback that search and similarity see; models read some 256 tokens.
+_FEEDBACK_CHARS = 1200
+# Rounds of expansion that one search provides for.
+_EXPANSIONS_AHEAD = 4
+# What similar tasks taught, beside cosine and half of BM25.
+_LEARNED_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One failed round: what was to be done, what the step saw, what came of it."""
+
+    task: str
+    observation: str
+    result: str
+    feedback: str
+    subgraph: Subgraph
+    context: str
+    episode_id: str
+    scope: Scope
+    round: int = 1
+
+    @property
+    def doing(self) -> str:
+        """What was seen and done: observation, result, feedback."""
+        return "\n".join((self.observation, self.result, trim_feedback(self.feedback, _FEEDBACK_CHARS))).strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """Another item on the same subject: its id, its cosine, whether it was in the context."""
+
+    id: str
+    similarity: float
+    inside: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One memory and its measures against the failure; similarities are cosines.
+
+    ``used`` in [0, 1] tells how clearly the step followed the item: what the item says and the task does not, seen
+    again in what was done. ``tied`` counts instance marks (numbers, names, paths) that neither task nor failure share.
+    ``lumped`` counts the parts that the item strings together.
+    """
+
+    node: Node
+    inside: bool
+    to_task: float
+    to_feedback: float
+    to_doing: float
+    to_whole: float
+    lexical: float
+    used: float
+    shared_marks: int
+    tied: int
+    lumped: int
+    rival: Rival | None = None
+    helped: int = 0
+    hurt: int = 0
+
+    @property
+    def relevance(self) -> float:
+        """Dense similarity to the whole failure plus half of its BM25, as in Stage I."""
+        return self.to_whole + 0.5 * self.lexical
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The items of the context and the best of those outside of it, best first."""
+
+    inside: tuple[Item, ...]
+    outside: tuple[Item, ...]
+
+    def item(self, id: str) -> Item | None:
+        """Find an item by id."""
+        return next((item for item in (*self.inside, *self.outside) if item.node.id == id), None)
+
+
+async def gather_evidence(
+    failure: Failure,
+    *,
+    store: MemoryStore,
+    retriever: Retriever,
+    embedder: BaseEmbedder | None,
+    config: FluxMemConfig,
+    exclude: Sequence[str] = (),
+) -> Evidence:
+    """Measure the context's items and search the memory for others, leaving out ``exclude``."""
+    feedback = trim_feedback(failure.feedback, _FEEDBACK_CHARS)
+    query = failure.subgraph.query
+    whole = f"{query}\n{failure.result}\n{feedback}".strip()
+    inside = [node for node in failure.subgraph.nodes if node.id != failure.episode_id]
+    stood_in_for = [node.variant_of for node in inside if node.variant_of is not None]
+    hits = await retriever.retrieve(
+        whole,
+        top_k=config.expand_top_k * _EXPANSIONS_AHEAD,
+        layers=tuple(Layer),
+        scope=failure.scope,
+        filters=None,
+        verify=False,
+        trial_of=failure.episode_id,
+        exclude=(*(node.id for node in inside), *stood_in_for, failure.episode_id, *exclude),
+    )
+    outside = [hit.node for hit in hits if not _is_running(hit.node)]
+    nodes = [*inside, *outside]
+    if not nodes:
+        return Evidence(inside=(), outside=())
+    vectors = store.embeddings([node.id for node in nodes])
+    similarities = await _similarities(vectors, embedder, (failure.task, feedback, failure.doing, whole))
+    pairwise = vectors @ vectors.T
+    np.fill_diagonal(pairwise, -1.0)
+    lexical = _lexical(store, whole, nodes)
+    used = _used(nodes, failure, vectors, similarities[2])
+    outcomes = store.outcomes(node_ids=[node.id for node in nodes])
+    said = specifics(failure.doing) | specifics(failure.task)
+    fresh = specifics(failure.doing) - specifics(failure.task)
+    items = []
+    for position, node in enumerate(nodes):
+        marks = specifics(node.content)
+        nearest = int(pairwise[position].argmax()) if len(nodes) > 1 else None
+        items.append(
+            Item(
+                node=node,
+                inside=position < len(inside),
+                to_task=float(similarities[0][position]),
+                to_feedback=float(similarities[1][position]),
+                to_doing=float(similarities[2][position]),
+                to_whole=float(similarities[3][position]),
+                lexical=float(lexical[position]),
+                used=float(used[position]),
+                shared_marks=len(marks & fresh),
+                tied=len(marks - said),
+                lumped=_num_parts(node.content),
+                rival=None
+                if nearest is None
+                else Rival(
+                    id=nodes[nearest].id,
+                    similarity=float(pairwise[position, nearest]),
+                    inside=nearest < len(inside),
+                ),
+                helped=sum(outcome.helped for outcome in outcomes if outcome.node_id == node.id),
+                hurt=sum(outcome.hurt for outcome in outcomes if outcome.node_id == node.id),
+            )
+        )
+    learned = {hit.node.id: hit.signals.get("graph", 0.0) for hit in hits}
+    found = sorted(items[len(inside) :], key=lambda item: -(item.relevance + _LEARNED_SHARE * learned[item.node.id]))
+    return Evidence(inside=tuple(items[: len(inside)]), outside=tuple(found))
+
+
+def _is_running(node: Node) -> bool:
+    return isinstance(node, EpisodicNode) and node.status == "running"
+
+
+async def _similarities(vectors: FloatArray, embedder: BaseEmbedder | None, texts: Sequence[str]) -> list[FloatArray]:
+    nothing = np.zeros(len(vectors), np.float32)
+    spoken = [text for text in texts if not is_blank(text)]
+    if embedder is None or not spoken or not vectors.size:
+        return [nothing] * len(texts)
+    rows = dict(zip(spoken, await embedder.embed_batch(spoken), strict=True))
+    return [vectors @ rows[text] if text in rows else nothing for text in texts]
+
+
+def _lexical(store: MemoryStore, text: str, nodes: Sequence[Node]) -> FloatArray:
+    """BM25 of each node within its layer, scaled by the best of all: shape ``(n,)``, in [0, 1]."""
+    scores = np.zeros(len(nodes), np.float32)
+    for layer in Layer:
+        places = [place for place, node in enumerate(nodes) if node.layer is layer]
+        if places:
+            scores[places] = store.lexical_scores(layer, text, [nodes[place].id for place in places])
+    best = float(scores.max())
+    return scores / best if best > 0 else np.zeros_like(scores)
+
+
+def _used(nodes: Sequence[Node], failure: Failure, vectors: FloatArray, to_doing: FloatArray) -> FloatArray:
+    """How clearly each node was followed, scaled by the clearest: shape ``(n,)``."""
+    told = set(tokenize(failure.task))
+    done = set(tokenize(failure.doing)) - told
+    raw = np.zeros(len(nodes), np.float32)
+    tokens = [set(tokenize(node.content)) for node in nodes]
+    spread = {token: sum(token in others for others in tokens) for token in done}
+    for position, words in enumerate(tokens):
+        # A word that many items hold says nothing about which one was followed.
+        raw[position] = sum(1.0 / spread[word] for word in words & done) / (2.0 + len(words) ** 0.5)
+    best = float(raw.max())
+    words_part = raw / best if best > 0 else raw
+    return np.clip(0.6 * words_part + 0.6 * np.clip(to_doing, 0, 1), 0, 1).astype(np.float32)
+
+
+def _num_parts(content: str) -> int:
+    return sum(content.count(mark) for mark in ",;:→、，；") + content.count(" and ")

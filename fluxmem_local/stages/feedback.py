@@ -1,0 +1,114 @@
+"""Feedback: what a failed step said, cut to what matters and read for plain signs."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+__all__ = [
+    "SPECIFIC",
+    "describe_exception",
+    "outside_sign",
+    "same_feedback",
+    "specifics",
+    "trim_feedback",
+    "wording_sign",
+]
+
+_LINES_THAT_MATTER = re.compile(
+    r"error|exception|fail|fatal|refus|denied|expected|assert|cannot|could not|missing|not found|invalid|wrong"
+    r"|timed? ?out",
+    re.IGNORECASE,
+)
+_CUT = "[…]"
+
+# The world outside of the memory: networks, services, machines, rights, stock. One alternative a kind of failure.
+_OUTSIDE = re.compile(
+    r"""connection\s(?:was\s)?(?:refused|reset|aborted|timed\sout|error)
+    | (?:request|gateway|connection|read|socket|operation)\s?time[d-]?\s?-?out
+    | \b(?:HTTP|status|error|code|renvoie)?\s?[«"']?\s?(?:429|500|502|503|504)\b\s[a-z]
+    | service\s(?:is\s)?(?:temporarily\s)?unavailable | temporarily\sunavailable | try\sagain\slater
+    | no\ssuch\shost | name\sor\sservice\snot\sknown | name\sresolution | network\s(?:is\s)?(?:unreachable|down)
+    | no\sroute\sto\shost | permission\sdenied | rate\slimit | too\smany\srequests | quota\s(?:is\s)?(?:exceeded|used)
+    | no\sspace\sleft | disk\s(?:is\s)?full | input/output\serror | i/o\serror | out\sof\smemory | overcurrent
+    | hardware\s(?:fault|failure|error) | drive\s(?:is\s)?disabled | emergency\sstop | power\s(?:cut|outage|failure)
+    | sold\sout | out\sof\sstock | (?:was|were|been|all|are|is)\s(?:\w+\s){0,4}cancelled | \bstrike\b
+    | (?:is|are)\s(?:currently\s)?(?:down|offline)\b | \boutage\b | under\smaintenance | (?:is\s)?starting\sup
+    | inoperative | no\smodule\snamed\s'?_ | cannot\sreach | could\snot\sresolve""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_WORDING = {
+    "fine": re.compile(
+        r"too (?:coarse|general|generic|vague|abstract|broad|short|high.level)|not (?:specific|detailed|concrete)"
+        r"|(?:more|lacks?|without|missing|needs?) (?:\w+ )?(?:detail|steps?|specifics)|unclear (?:how|which)"
+        r"|which one\b|spell (?:it )?out|does not (?:say|explain|derive)",
+        re.IGNORECASE,
+    ),
+    "coarse": re.compile(
+        r"too (?:specific|narrow|detailed|concrete|literal)|only (?:fits|applies|holds|works) (?:for|to|on|in)\b"
+        r"|hard.?coded|over.?fit|tied to|someone else'?s|for good\b|in general\b"
+        r"|another (?:host|customer|case|instance)|not generali[sz]",
+        re.IGNORECASE,
+    ),
+}
+# What names one instance: a path, a number or date, a code, an identifier.
+SPECIFIC = re.compile(
+    r"""[\w.~-]*/[\w.*?/~-]+            # a path
+    | \b\d[\d.,:/%-]*\w*                # a number, date, time, or code that begins with a digit
+    | \b\w*[a-z]\w*_\w+ | \b\w+\.\w{1,4}\b(?=\W|$)   # snake_case, file.ext
+    | \b[A-Z]{2,}\w*\d\w*\b | \b\w+-\d\w*\b | \b[a-z]+[A-Z]\w*\b""",
+    re.VERBOSE,
+)
+
+
+def trim_feedback(feedback: str, max_chars: int) -> str:
+    """Cut feedback to ``max_chars``: its head, its tail, and the lines between them that name an error."""
+    if len(feedback) <= max_chars:
+        return feedback
+    head, tail = feedback[: max_chars // 4], feedback[-(max_chars // 3) :]
+    budget = max_chars - len(head) - len(tail) - 2 * (len(_CUT) + 2)
+    kept: list[str] = []
+    for line in dict.fromkeys(_matching_lines(feedback[len(head) : len(feedback) - len(tail)])):
+        if len(line) + 1 > budget:
+            break
+        kept.append(line)
+        budget -= len(line) + 1
+    return "\n".join((head, _CUT, *kept, _CUT, tail)) if kept else f"{head}\n{_CUT}\n{tail}"
+
+
+def _matching_lines(text: str) -> Iterable[str]:
+    # The last lines of a traceback say most, so they are taken first.
+    return (line.strip()[:400] for line in reversed(text.splitlines()) if _LINES_THAT_MATTER.search(line))
+
+
+def describe_exception(error: BaseException) -> str:
+    """Write an exception as feedback: its type, its message, and the traceback's last lines."""
+    frames = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-6:])
+    return f"{type(error).__name__}: {error}\n{trim_feedback(frames, 2000)}".strip()
+
+
+def same_feedback(one: str, other: str) -> bool:
+    """Tell whether two rounds failed in the same way, whatever their numbers (times, addresses, counts)."""
+    first, second = (re.sub(r"\d+", "#", " ".join(text.split()))[:4000] for text in (one, other))
+    if first == second:
+        return True
+    return SequenceMatcher(None, first.split(), second.split(), autojunk=False).ratio() > 0.9
+
+
+def outside_sign(text: str) -> str | None:
+    """Return the words that tell of a failure outside of the memory, or None."""
+    found = _OUTSIDE.search(text)
+    return " ".join(found[0].split()) if found else None
+
+
+def wording_sign(text: str, granularity: str) -> str | None:
+    """Return the words that ask for a ``fine`` or a ``coarse`` version of what was known, or None."""
+    found = _WORDING[granularity].search(text)
+    return found[0] if found else None
+
+
+def specifics(text: str) -> frozenset[str]:
+    """Return what names one instance: numbers, codes, paths, identifiers (casefolded)."""
+    return frozenset(found.strip(".,:;-").casefold() for found in SPECIFIC.findall(text) if found.strip(".,:;-"))

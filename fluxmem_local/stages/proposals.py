@@ -1,0 +1,246 @@
+"""Proposals: each edit that the evidence speaks for, with a score in about [0, 1] and the reason in words.
+
+The scores are sums of a few measured shares, so that a record can be read: what the context holds on the subject,
+what stands outside of it, which item the step followed, and whether that item has a rival, ties or lumped parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.types import Layer, NodeState
+
+from .evidence import Evidence, Failure, Item
+from .feedback import outside_sign, trim_feedback, wording_sign
+
+__all__ = ["ACTIONS", "Proposal", "Trial", "rule_proposals"]
+
+ACTIONS = ("expand", "prune", "reshape", "none")
+
+# Cosine from which two items are on the same subject: distinct facts of one subject start about there.
+_SAME_SUBJECT = 0.45
+# Cosine from which items of one layer are instances of one thing, to be rewritten together.
+_SAME_KIND = 0.65
+# Each test of a kind without effect leaves this share of the kind's further scores.
+_AFTER_NO_EFFECT = {"expand": 0.55, "prune": 0.85, "reshape": 0.85, "none": 1.0}
+_CHEAP_TEST = 0.2
+# Instance marks, or strung-together parts, that make an item wholly tied or wholly lumped.
+_MANY_MARKS = 5
+_MANY_PARTS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """One possible edit. ``brings`` are nodes that a prune adds in the same round: they answer the failure better."""
+
+    action: str
+    score: float
+    reason: str
+    targets: tuple[str, ...] = ()
+    granularity: str | None = None
+    brings: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...], str | None]:
+        """What makes two edits the same test."""
+        return self.action, tuple(sorted(self.targets)), self.granularity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """An edit that was tested. ``had_effect`` is None until the next round is known."""
+
+    action: str
+    targets: tuple[str, ...]
+    granularity: str | None = None
+    had_effect: bool | None = None
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...], str | None]:
+        """What makes two edits the same test."""
+        return self.action, tuple(sorted(self.targets)), self.granularity
+
+
+def rule_proposals(
+    failure: Failure, evidence: Evidence, *, tried: Sequence[Trial], config: FluxMemConfig
+) -> list[Proposal]:
+    """List the edits that were not tried yet, scored by the evidence alone, and ``none``."""
+    proposals = [
+        *_expansions(evidence, tried, config),
+        *_prunings(failure, evidence, config),
+        *_reshapings(failure, evidence),
+        _nothing(failure, evidence),
+    ]
+    done = {trial.key for trial in tried}
+    futile = dict.fromkeys(ACTIONS, 1.0)
+    for trial in tried:
+        if trial.had_effect is False:
+            futile[trial.action] *= _AFTER_NO_EFFECT[trial.action]
+    # Adding takes nothing away, so it is the cheapest test once another one had no effect.
+    untested = bool(tried) and all(trial.action != "expand" for trial in tried)
+    lift = {"expand": _CHEAP_TEST if untested and tried[-1].had_effect is False else 0.0}
+    return [
+        replace(proposal, score=min(1.0, proposal.score * futile[proposal.action] + lift.get(proposal.action, 0.0)))
+        for proposal in proposals
+        if proposal.key not in done
+    ]
+
+
+def _expansions(evidence: Evidence, tried: Sequence[Trial], config: FluxMemConfig) -> list[Proposal]:
+    seen = {id for trial in tried if trial.action == "expand" for id in trial.targets}
+    fresh = [item for item in evidence.outside if item.node.id not in seen]
+    if not fresh:
+        return []
+    chosen = fresh[: config.expand_top_k]
+    best = max(item.relevance for item in chosen)
+    at_hand = max((item.relevance for item in evidence.inside), default=0.0)
+    nearest = max(item.to_whole for item in chosen)
+    score = 0.4 + 0.35 * (best - at_hand) + 0.35 * max(0.0, nearest - 0.3)
+    return [
+        Proposal(
+            action="expand",
+            score=min(1.0, max(0.0, score)),
+            reason=f"{len(chosen)} memories outside of the context fit the failure "
+            f"({best:.2f} at best; the context's best has {at_hand:.2f})",
+            targets=tuple(item.node.id for item in chosen),
+        )
+    ]
+
+
+def _suspicion(item: Item, strongest: float) -> float:
+    """How clearly the step followed this item, in [0, 1]."""
+    share = max(0.0, item.to_doing) / strongest if strongest > 0 else 0.0
+    return 0.5 * item.used + 0.5 * share
+
+
+def _strongest(evidence: Evidence) -> float:
+    return max((item.to_doing for item in evidence.inside), default=0.0)
+
+
+def _prunings(failure: Failure, evidence: Evidence, config: FluxMemConfig) -> list[Proposal]:
+    strongest = _strongest(evidence)
+    proposals = []
+    for item in evidence.inside:
+        followed = _suspicion(item, strongest)
+        rival = evidence.item(item.rival.id) if item.rival else None
+        closeness = item.rival.similarity if item.rival else 0.0
+        same_subject = max(0.0, closeness - _SAME_SUBJECT)
+        # Two instances of one kind are no contradiction.
+        of_one_kind = rival is not None and closeness >= _SAME_KIND and rival.node.layer is item.node.layer
+        lived = 0.1 if item.node.layer is Layer.EPISODIC and rival is not None and not of_one_kind else 0.0
+        marks = 0.1 * min(2, item.shared_marks)
+        past = 0.15 * (item.hurt - item.helped) / (1 + item.hurt + item.helped)
+        score = 0.45 * followed + 0.8 * min(0.3, same_subject) + lived + marks + past
+        brings: tuple[str, ...] = ()
+        reason = f"the step followed it ({followed:.2f})"
+        if item.rival is not None and closeness >= _SAME_SUBJECT:
+            place = "in the context" if item.rival.inside else "outside of the context"
+            reason += f", and another memory {place} says something else on its subject ({closeness:.2f})"
+        answer = _better_answer(item, evidence)
+        if answer is not None:
+            brings = (answer.node.id,)
+            reason += f"; {answer.node.id} answers the failure better than what is left"
+        proposals.append(
+            Proposal(action="prune", score=min(1.0, score), reason=reason, targets=(item.node.id,), brings=brings)
+        )
+    clutter = tuple(
+        item.node.id
+        for item in evidence.inside
+        if item.to_whole < config.prune_similarity_threshold and item.to_task < config.prune_similarity_threshold
+    )
+    if clutter and len(clutter) < len(evidence.inside):
+        proposals.append(
+            Proposal(
+                action="prune",
+                score=0.22,
+                reason=f"{len(clutter)} memories are under {config.prune_similarity_threshold} to the step",
+                targets=clutter,
+            )
+        )
+    return proposals
+
+
+def _better_answer(item: Item, evidence: Evidence) -> Item | None:
+    """The memory outside that is on the cut one's subject and fits the failure better than all that stays."""
+    left = max((other.relevance for other in evidence.inside if other is not item), default=0.0)
+    first = next(iter(evidence.outside), None)
+    return first if first is not None and first.relevance > left else None
+
+
+def _reshapings(failure: Failure, evidence: Evidence) -> list[Proposal]:
+    strongest = _strongest(evidence)
+    feedback = trim_feedback(failure.feedback, 4000)
+    wording = {granularity: wording_sign(feedback, granularity) for granularity in ("fine", "coarse")}
+    proposals = []
+    for item in evidence.inside:
+        if item.node.state is NodeState.TRIAL:
+            continue
+        rival = evidence.item(item.rival.id) if item.rival else None
+        closeness = item.rival.similarity if item.rival else 0.0
+        kin = _kin(item, evidence)
+        alone = 1.0 if len(kin) > 1 else 1.0 - min(1.0, max(0.0, closeness - 0.3) / 0.4)
+        followed = _suspicion(item, strongest)
+        to_whole = max(0.0, item.to_whole)
+        base = 0.2 * followed + 0.25 * to_whole + 0.12 * alone
+        for granularity, share in (
+            ("fine", min(1.0, item.lumped / _MANY_PARTS)),
+            ("coarse", min(1.0, item.tied / _MANY_MARKS)),
+        ):
+            if granularity == "fine" and item.node.layer is Layer.EPISODIC:
+                continue
+            if granularity == "coarse" and item.node.layer is Layer.EPISODIC and rival is not None and len(kin) > 1:
+                share = max(share, 0.6)
+            said = wording[granularity]
+            opposite = wording["coarse" if granularity == "fine" else "fine"]
+            score = base + 0.25 * share + (0.3 if said else -0.15 if opposite else 0.0)
+            if item.node.layer is Layer.PROCEDURAL:
+                score += 0.08
+            names = "strings several parts together" if granularity == "fine" else "is tied to one instance"
+            reason = f"the step used it ({followed:.2f}), it {names} ({share:.2f})"
+            if said:
+                reason += f', and the feedback says "{said}"'
+            proposals.append(
+                Proposal(
+                    action="reshape",
+                    score=min(1.0, max(0.0, score)),
+                    reason=reason,
+                    targets=tuple(each.node.id for each in kin),
+                    granularity=granularity,
+                )
+            )
+    return list({proposal.key: proposal for proposal in sorted(proposals, key=lambda each: each.score)}.values())
+
+
+def _kin(item: Item, evidence: Evidence) -> list[Item]:
+    """The item and its like: same layer, and each a near neighbour in the context."""
+    like = [
+        other
+        for other in evidence.inside
+        if other is not item
+        and other.node.layer is item.node.layer
+        and other.rival is not None
+        and other.rival.inside
+        and other.rival.similarity >= _SAME_KIND
+        and item.rival is not None
+        and item.rival.inside
+        and item.rival.similarity >= _SAME_KIND
+        and item.node.layer is not Layer.SEMANTIC
+    ]
+    members = [item, *like]
+    return [each for each in evidence.inside if any(each is member for member in members)]
+
+
+def _nothing(failure: Failure, evidence: Evidence) -> Proposal:
+    feedback = trim_feedback(failure.feedback, 4000)
+    seen = outside_sign(feedback) or outside_sign(failure.observation)
+    fit = max((item.to_feedback for item in (*evidence.inside, *evidence.outside)), default=0.0)
+    score = 0.25 * max(0.0, 0.6 - fit) + 0.15
+    reason = "no memory in or out of the context is about this failure"
+    if seen:
+        # A memory that the step followed by name may be why the world refused.
+        marks = max((item.shared_marks for item in evidence.inside), default=0)
+        score += 0.5 if marks == 0 else 0.35
+        reason = f'the failure is outside of the memory: "{seen}"'
+    return Proposal(action="none", score=score, reason=reason)

@@ -1,0 +1,310 @@
+"""Stage II: the loop execute, feedback, attribute, edit, execute (spec section 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.graph import Edit, EpisodicNode, Subgraph
+from fluxmem_local.interfaces import BaseEmbedder, BaseLLM, approximate_tokens
+from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.retrieval import RenderedContext, Retriever, serialize_context
+from fluxmem_local.types import JsonObject, Scope
+
+from .attribution import Attribution, Diagnosis, diagnose
+from .edits import Change
+from .events import EventListener, FailureAttributed, GraphEdited, RoundStarted, StepExecuted, TaskEvent
+from .evidence import Failure
+from .execution import ExecuteFn, Execution, execute
+from .expand import propose_expand
+from .feedback import same_feedback
+from .formation import step_links
+from .proposals import Proposal, Trial
+from .prune import propose_prune
+from .reshape import propose_reshape
+
+__all__ = ["Progress", "StageII", "StepResult"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """What a running task has done so far; it changes while the task runs.
+
+    ``active`` are the changes in force. ``edits`` holds every edit made, by id, as it stands; ``tested`` the ids of
+    the last round's, ``refuted`` of those after which the step failed as before. ``activated`` has the subgraph of each
+    round, ``succeeded`` those of the rounds that succeeded.
+    """
+
+    episode: EpisodicNode
+    scope: Scope
+    listener: EventListener | None = None
+    active: list[Change] = field(default_factory=list)
+    edits: dict[str, Edit] = field(default_factory=dict)
+    tested: frozenset[str] = frozenset()
+    refuted: set[str] = field(default_factory=set)
+    attributions: list[Attribution] = field(default_factory=list)
+    rounds: list[JsonObject] = field(default_factory=list)
+    trajectory: list[tuple[str, str]] = field(default_factory=list)
+    succeeded: list[Subgraph] = field(default_factory=list)
+    activated: list[Subgraph] = field(default_factory=list)
+    linked: set[tuple[int, str]] = field(default_factory=set)
+    llm_failed: bool = False
+
+    def tell(self, event: TaskEvent) -> None:
+        """Report to whoever listens."""
+        if self.listener is not None:
+            self.listener(event)
+
+    def apply_to(self, subgraph: Subgraph) -> Subgraph:
+        """Carry the changes in force over to a subgraph."""
+        for change in self.active:
+            subgraph = change.apply(subgraph)
+        return subgraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """How one step ended; ``rounds`` counts executions."""
+
+    success: bool
+    result: str
+    feedback: str
+    rounds: int
+
+
+class StageII:
+    """Runs a step until it succeeds, no repair is left to test, or T repairs were made."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        retriever: Retriever,
+        embedder: BaseEmbedder | None,
+        llm: BaseLLM | None,
+        config: FluxMemConfig,
+    ) -> None:
+        self.store = store
+        self.retriever = retriever
+        self.embedder = embedder
+        self.llm = llm
+        self.config = config
+
+    async def run_step(
+        self, formed: Subgraph, execute_fn: ExecuteFn, progress: Progress, *, step_index: int = 0
+    ) -> StepResult:
+        """Execute the step once a round, at most 1 + T times, and repair its context in between.
+
+        Raises:
+            InvalidInputError: the task function returned something else than ``(result, feedback, success)``.
+        """
+        episode_id = progress.episode.id
+        trials: list[Trial] = []
+        shown: set[tuple[str, ...]] = set()
+        before: Execution | None = None
+        for round_ in range(1, self.config.max_refinement_rounds + 2):
+            subgraph = progress.apply_to(formed)
+            rendered = self._render(subgraph)
+            subgraph = subgraph.with_nodes([node for node in subgraph.nodes if node.id in set(rendered.ids)])
+            shown.add(subgraph.ids)
+            self._link(subgraph, progress, step_index)
+            progress.tell(
+                RoundStarted(
+                    episode_id=episode_id,
+                    step_index=step_index,
+                    round=round_,
+                    context_ids=subgraph.ids,
+                    num_tokens=rendered.num_tokens,
+                )
+            )
+            done = await execute(execute_fn, rendered.text)
+            self._note(done, subgraph, progress, step_index, round_)
+            if done.success:
+                progress.succeeded.append(subgraph)
+                return StepResult(success=True, result=done.result, feedback=done.feedback, rounds=round_)
+            if before is not None:
+                trials = _judged(trials, progress, not same_feedback(before.feedback, done.feedback))
+            before = done
+            if round_ > self.config.max_refinement_rounds:
+                break
+            failure = Failure(
+                task=subgraph.task,
+                observation=subgraph.observation,
+                result=done.result,
+                feedback=done.feedback,
+                subgraph=subgraph,
+                context=rendered.text,
+                episode_id=episode_id,
+                scope=progress.scope,
+                round=round_,
+            )
+            if not await self._repair(failure, formed, trials, shown, progress, step_index):
+                break
+        return StepResult(success=False, result=done.result, feedback=done.feedback, rounds=round_)
+
+    def _render(self, subgraph: Subgraph) -> RenderedContext:
+        return serialize_context(
+            subgraph,
+            token_budget=self.config.context_token_budget,
+            count_tokens=self.llm.count_tokens if self.llm is not None else approximate_tokens,
+        )
+
+    def _link(self, subgraph: Subgraph, progress: Progress, step_index: int) -> None:
+        """Link what this round activates for the first time in its step; the first link stores the episode too."""
+        links = [
+            link
+            for link in step_links(progress.episode.id, subgraph, step_index)
+            if (step_index, link.target_id) not in progress.linked
+        ]
+        if links:
+            with self.store.transaction() as transaction:
+                transaction.add_edges(links)
+            progress.linked |= {(step_index, link.target_id) for link in links}
+
+    def _note(self, done: Execution, subgraph: Subgraph, progress: Progress, step_index: int, round_: int) -> None:
+        progress.activated.append(subgraph)
+        progress.rounds.append(
+            {
+                "step": step_index,
+                "round": round_,
+                "context_ids": list(subgraph.ids),
+                "result": done.result,
+                "feedback": done.feedback,
+                "success": done.success,
+                "seconds": round(done.seconds, 6),
+            }
+        )
+        progress.tell(
+            StepExecuted(
+                episode_id=progress.episode.id,
+                step_index=step_index,
+                round=round_,
+                result=done.result,
+                feedback=done.feedback,
+                success=done.success,
+                seconds=done.seconds,
+            )
+        )
+
+    async def _repair(
+        self,
+        failure: Failure,
+        formed: Subgraph,
+        trials: list[Trial],
+        shown: set[tuple[str, ...]],
+        progress: Progress,
+        step_index: int,
+    ) -> bool:
+        """Attribute the failure and make the best edit that is left; tell whether there is one to test."""
+        llm = None if progress.llm_failed else self.llm
+        diagnosis = await diagnose(
+            failure,
+            tried=trials,
+            store=self.store,
+            retriever=self.retriever,
+            embedder=self.embedder,
+            llm=llm,
+            config=self.config,
+        )
+        # A model that hangs or fails is not asked again in this task; one that talks nonsense may be.
+        progress.llm_failed |= diagnosis.llm_failed
+        for proposal in diagnosis.proposals:
+            trial = Trial(action=proposal.action, targets=proposal.targets, granularity=proposal.granularity)
+            trials.append(trial)
+            changes = await self._changes(proposal, diagnosis, failure, llm)
+            staying = _staying(progress, proposal.action)
+            if not changes or self._shown_ids(_edited(formed, [*staying, *changes])) in shown:
+                continue
+            self._attributed(diagnosis.attribution.choosing(proposal), progress, step_index)
+            self._store_changes(changes, staying, progress, step_index, failure.round)
+            return True
+        nothing = diagnosis.attribution
+        if nothing.action != "none":
+            nothing = replace(
+                nothing, type="none", action="none", targets=(), granularity=None, reason="no edit is left to test"
+            )
+        self._attributed(nothing, progress, step_index)
+        return False
+
+    def _shown_ids(self, subgraph: Subgraph) -> tuple[str, ...]:
+        kept = set(self._render(subgraph).ids)
+        return tuple(id for id in subgraph.ids if id in kept)
+
+    async def _changes(
+        self, proposal: Proposal, diagnosis: Diagnosis, failure: Failure, llm: BaseLLM | None
+    ) -> list[Change]:
+        if proposal.action == "prune":
+            return propose_prune(proposal, diagnosis.evidence, failure)
+        change = (
+            propose_expand(diagnosis.evidence, failure, proposal.targets, proposal.reason)
+            if proposal.action == "expand"
+            else await propose_reshape(proposal, failure, embedder=self.embedder, llm=llm)
+        )
+        return [] if change is None else [change]
+
+    def _attributed(self, attribution: Attribution, progress: Progress, step_index: int) -> None:
+        progress.attributions.append(attribution)
+        progress.tell(
+            FailureAttributed(
+                episode_id=progress.episode.id,
+                step_index=step_index,
+                round=attribution.round,
+                attribution=attribution,
+            )
+        )
+
+    def _store_changes(
+        self, changes: list[Change], staying: list[Change], progress: Progress, step_index: int, round_: int
+    ) -> None:
+        """Write a round's edits and take back refuted ones, all in one transaction."""
+        dropped = [change for change in progress.active if change not in staying]
+        written = [
+            *(change.edit for change in changes),
+            *(replace(progress.edits[change.edit.id], kept=False) for change in dropped),
+        ]
+        with self.store.transaction() as transaction:
+            versions = [node for change in dropped for node in change.variants.values()]
+            if versions:
+                transaction.delete_nodes([node.id for node in versions])
+            fresh = [node for change in changes for node in change.variants.values()]
+            if fresh:
+                transaction.add_nodes(fresh, trial_of=progress.episode.id)
+            for edit in written:
+                transaction.put_edit(edit)
+        progress.edits |= {edit.id: edit for edit in written}
+        progress.active = [*staying, *changes]
+        progress.tested = frozenset(change.edit.id for change in changes)
+        progress.tell(
+            GraphEdited(
+                episode_id=progress.episode.id,
+                step_index=step_index,
+                round=round_,
+                edits=tuple(change.edit for change in changes),
+                rolled_back=tuple(change.edit.id for change in dropped),
+            )
+        )
+
+
+def _edited(formed: Subgraph, changes: list[Change]) -> Subgraph:
+    for change in changes:
+        formed = change.apply(formed)
+    return formed
+
+
+def _judged(trials: list[Trial], progress: Progress, had_effect: bool) -> list[Trial]:
+    """Write the test's outcome to the edits of the last round."""
+    if not had_effect:
+        progress.refuted |= progress.tested
+    # Those before the last one gave no edit, so nothing was learned from them.
+    return [*trials[:-1], replace(trials[-1], had_effect=had_effect)]
+
+
+def _staying(progress: Progress, next_action: str) -> list[Change]:
+    """The changes in force that stay: an edit after which the step failed as before is taken back.
+
+    Expansions add up while the loop goes on expanding, as a step may need memories from more than one.
+    """
+    return [
+        change
+        for change in progress.active
+        if change.edit.id not in progress.refuted or (change.edit.kind == next_action == "expand")
+    ]
