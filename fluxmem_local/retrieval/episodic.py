@@ -9,7 +9,6 @@ from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.types import Layer
 
-from . import signals
 from .candidates import find_candidates, get_present
 from .hits import Hit
 from .query import Query, word_similarity
@@ -34,11 +33,8 @@ def retrieve_episodes(
         if len(finished) >= top_k or len(found) < count:
             break
         count *= 2
-    computed = (
-        content_signals(store, Layer.EPISODIC, query, finished)
-        if query.vector is None
-        else {"dense": signals.dense(store.embeddings([node.id for node in finished]), query.vector)}
-    )
+    cosines = query.cosines(finished)
+    computed = content_signals(store, Layer.EPISODIC, query, finished) if cosines is None else {"dense": cosines}
     return rank_nodes(
         query, finished, computed, top_k=top_k, config=config, limit=top_k, drop_dispensable=drop_dispensable
     )

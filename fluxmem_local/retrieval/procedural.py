@@ -11,7 +11,6 @@ from fluxmem_local.graph import EpisodicNode, Node
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.types import Layer
 
-from . import signals
 from .candidates import find_candidates, get_visible
 from .experience import trust_in
 from .hits import Hit
@@ -53,7 +52,7 @@ def inherit_skills(store: MemoryStore, query: Query, episodes: Sequence[Hit], *,
         if node.id in query.experience.repairs:
             skills.setdefault(node.id, node)
     strangers = [node for node in found if node.id not in skills and node.variant_of not in skills]
-    own = _own_similarity(store, query, [*skills.values(), *strangers])
+    own = _own_similarity(query, [*skills.values(), *strangers])
     strangers = [
         node
         for node in strangers
@@ -74,7 +73,7 @@ def inherit_skills(store: MemoryStore, query: Query, episodes: Sequence[Hit], *,
 
 def _vouched(store: MemoryStore, query: Query, episodes: Sequence[Hit]) -> dict[str, float]:
     succeeded = [hit.node for hit in episodes if isinstance(hit.node, EpisodicNode) and hit.node.success]
-    alike = _own_similarity(store, query, succeeded)
+    alike = _own_similarity(query, succeeded)
     edges = store.edges(source_ids=list(alike), kinds=("distill",)) if alike else []
     vouched: dict[str, float] = {}
     for edge, value in zip(edges, trust_in(edges), strict=True):
@@ -83,9 +82,8 @@ def _vouched(store: MemoryStore, query: Query, episodes: Sequence[Hit]) -> dict[
     return vouched
 
 
-def _own_similarity(store: MemoryStore, query: Query, nodes: Sequence[Node]) -> dict[str, float]:
-    if query.vector is None:
+def _own_similarity(query: Query, nodes: Sequence[Node]) -> dict[str, float]:
+    cosines = query.cosines(nodes)
+    if cosines is None:
         return {node.id: word_similarity(query.text, node.content) for node in nodes}
-    ids = [node.id for node in nodes]
-    cosines = signals.dense(store.embeddings(ids), query.vector)
-    return {id: float(cosine) for id, cosine in zip(ids, cosines, strict=True)}
+    return {node.id: float(cosine) for node, cosine in zip(nodes, cosines, strict=True)}

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from fluxmem_local.graph import Node
 from fluxmem_local.text import tokenize, tokenize_query
 from fluxmem_local.types import FloatArray
 
+from . import signals
 from .experience import Experience
 from .filters import View
 
@@ -25,6 +29,19 @@ class Query:
     vector: FloatArray | None
     view: View = field(default_factory=View)
     experience: Experience = field(default_factory=Experience)
+
+    def cosines(self, nodes: Sequence[Node]) -> FloatArray | None:
+        """Compute the clipped cosine of n nodes to the question, 0 for one without an embedding: shape ``(n,)``.
+
+        Returns:
+            None when the question has no vector.
+        """
+        if self.vector is None:
+            return None
+        # The vector that came with the node: one looked up by id might be another by now.
+        nothing = np.zeros_like(self.vector)
+        rows = [nothing if node.embedding is None else node.embedding for node in nodes]
+        return signals.dense(np.stack(rows), self.vector) if rows else np.zeros(0, np.float32)
 
     def overlaps(self, texts: Sequence[str]) -> list[int]:
         """Count the question's tokens that each text holds."""

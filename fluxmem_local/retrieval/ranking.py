@@ -33,8 +33,9 @@ def content_signals(store: MemoryStore, layer: Layer, query: Query, nodes: Seque
     """Compute ``dense`` (when the memory has an embedder) and ``bm25`` of n candidates: arrays ``(n,)`` by name."""
     ids = [node.id for node in nodes]
     computed: dict[str, FloatArray] = {}
-    if query.vector is not None:
-        computed["dense"] = signals.dense(store.embeddings(ids), query.vector)
+    cosines = query.cosines(nodes)
+    if cosines is not None:
+        computed["dense"] = cosines
     scores = np.asarray(store.lexical_scores(layer, query.text, ids), np.float32)
     # In a memory of a few facts a word that stands in half of them weighs nothing or less in BM25Okapi, and a match
     # would rank no higher than a miss. When no score is positive, the number of matched words stands in.

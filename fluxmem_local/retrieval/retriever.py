@@ -161,10 +161,13 @@ class Retriever:
         if self.embedder is None or self.store.dimension is None:
             return [None] * len(texts)
         # One call a step, whatever its number of texts.
-        embedded = np.asarray(
-            [await self.embedder.embed_text(texts[0])] if len(texts) == 1 else await self.embedder.embed_batch(texts),
-            dtype=np.float32,
+        given = (
+            [await self.embedder.embed_text(texts[0])] if len(texts) == 1 else await self.embedder.embed_batch(texts)
         )
+        try:
+            embedded = np.asarray(given, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise DimensionError(f"the embedder gave no array of numbers for {len(texts)} texts: {error}") from error
         expected = (len(texts), self.store.dimension)
         if embedded.shape != expected or not np.isfinite(embedded).all():
             raise DimensionError(

@@ -163,6 +163,18 @@ async def test_a_stale_id_does_not_shift_scores(shelf: Shelf, monkeypatch: pytes
     assert hits[0].node.id == "a"
 
 
+async def test_what_is_forgotten_while_it_is_ranked_does_no_harm(shelf: Shelf) -> None:
+    await shelf.facts(a="red apples", b="red pears", c="red plums")
+
+    def forget(claim: str, evidence: str) -> float:
+        shelf.store.forget(ids=["b"]) if evidence == "red apples" else None
+        return 0.5
+
+    hits = await shelf.retriever(ScriptedLLM({"verify": forget})).retrieve("red apples")
+    assert hits[0].node.id == "a"
+    assert ids(await shelf.retriever().retrieve("red apples")) == ["a", "c"]
+
+
 async def test_scopes_and_filters_hold(shelf: Shelf) -> None:
     ada, ben = Scope(user="ada"), Scope(user="ben")
     await shelf.put(
@@ -234,7 +246,7 @@ async def test_an_empty_memory_has_no_hits(shelf: Shelf) -> None:
     assert await shelf.retriever(ScriptedLLM()).retrieve("apples", layers=tuple(Layer)) == []
 
 
-@pytest.mark.parametrize("vector", [np.ones(3), np.full(256, np.nan)])
+@pytest.mark.parametrize("vector", [np.ones(3), np.full(256, np.nan), "prose", [[1.0], [1.0, 2.0]]])
 async def test_a_wrong_query_vector_is_refused(
     shelf: Shelf, vector: FloatArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
