@@ -49,9 +49,9 @@ class LayerIndex:
         dimension = stored_dimension(connection)
         now = generation_of(connection)
         if self._vectors is None or (self.given is None and _dimension_of(self._vectors) not in (None, dimension)):
-            self._vectors = self.given if self.given is not None else self._load(dimension)
-            self._vectors_at = now
-            self._reconcile(connection, self._vectors)
+            store = self.given if self.given is not None else self._load(dimension)
+            self._reconcile(connection, store)
+            self._vectors, self._vectors_at = store, now
         elif now != self._vectors_at:
             self._catch_up(connection, self._vectors)
             self._vectors_at = now

@@ -37,6 +37,7 @@ class MemoryStore(MemoryReader):
     ) -> None:
         super().__init__(database, vector_stores or {})
         self._embedder = embedder
+        self._forgot = False
 
     @classmethod
     def open(
@@ -114,6 +115,7 @@ class MemoryStore(MemoryReader):
             if not joined:
                 self._begun_at = generation_of(connection)
             yield Transaction(self._database, connection, self._embedder)
+        self._clear_traces()
 
     def forget(
         self,
@@ -133,12 +135,9 @@ class MemoryStore(MemoryReader):
             NotFoundError: an unknown id, or a source or scope without nodes.
         """
         receipt = forget(self._database, self._embedder, ids=ids, source=source, scope=scope, dry_run=dry_run)
-        if not dry_run and not self._database.in_transaction:
-            for index in self._indices.values():
-                index.drop_file()
-                with self._searching(index.layer) as (_, connection, _dirty):
-                    index.follow_deletions(connection)
-            self._database.checkpoint()
+        if not dry_run:
+            self._forgot = True
+            self._clear_traces()
         return receipt
 
     def verify(self, *, fix: bool = False) -> VerifyReport:
@@ -146,10 +145,12 @@ class MemoryStore(MemoryReader):
 
         With ``fix``, derived data is rebuilt and rows that lead nowhere are removed; content is never touched.
         """
+        self._refuse_inside_transaction("verify")
         return verify(self._database, self._indices, fix=fix)
 
     def rebuild_indices(self) -> None:
         """Make words and indices anew from the stored content."""
+        self._refuse_inside_transaction("rebuild_indices")
         self._retokenize()
         for index in self._indices.values():
             with self._searching(index.layer) as (_, connection, _dirty):
@@ -215,6 +216,21 @@ class MemoryStore(MemoryReader):
                 )
             set_fact(connection, "tokenizer", str(TOKENIZER_VERSION))
 
+    def _refuse_inside_transaction(self, verb: str) -> None:
+        if self._database.in_transaction:
+            raise InvalidInputError(f"{verb} looks at committed states; call it after the transaction has ended")
+
+    def _clear_traces(self) -> None:
+        """Take what was forgotten out of derived files, given stores and the log, once that is committed."""
+        if not self._forgot or self._database.in_transaction:
+            return
+        self._forgot = False
+        for index in self._indices.values():
+            index.drop_file()
+            with self._searching(index.layer) as (_, connection, _dirty):
+                index.follow_deletions(connection)
+        self._database.checkpoint()
+
     def _tokenizer(self) -> str | None:
         with self._database.read() as connection:
             return read_fact(connection, "tokenizer")
@@ -230,7 +246,7 @@ class MemoryStore(MemoryReader):
             if newer:
                 # Another process may have forgotten something meanwhile, and the file must not keep its vector.
                 index.drop_file()
-        except StorageError as error:
+        except (OSError, StorageError) as error:
             # The file is a cache; a damaged database, though, is news that must not be lost.
             if isinstance(error, MemoryDamagedError):
                 raise

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fluxmem_local.errors import EmbedderMismatchError, InvalidInputError, NotFoundError
 from fluxmem_local.graph import Edge, Edit, Node, SemanticNode, edge_may_join
+from fluxmem_local.storage.checks import EncodedNode, check_node, check_number
 from fluxmem_local.storage.codec import EDGE_COLUMNS, edge_to_row, encode_json, scope_key, unit_vector, vector_to_blob
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.journal import record_version, write_edit
@@ -30,7 +31,6 @@ from fluxmem_local.storage.rows import (
 from fluxmem_local.text import content_key
 from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
 
-from .checks import EncodedNode, check_node, check_number
 from .merging import take_over
 
 __all__ = ["Transaction", "mismatch_message"]
@@ -138,16 +138,19 @@ class Transaction:
 
     @_whole
     def set_state(self, ids: Sequence[str], state: NodeState) -> None:
-        """Let retrieval see nodes or not; ``ACTIVE`` also ends a trial.
+        """Let retrieval see nodes or not; ``ACTIVE`` and ``DEMOTED`` also end a trial.
 
         Raises:
             NotFoundError: an unknown id.
+            InvalidInputError: ``TRIAL``, which needs an episode and so begins in ``add_nodes`` only.
         """
+        if state is NodeState.TRIAL:
+            raise InvalidInputError("a trial belongs to an episode; begin it with add_nodes(..., trial_of=episode_id)")
         self._require(ids)
         self._touch()
-        clear = ", trial_of = NULL" if state is not NodeState.TRIAL else ""
         self._connection.execute(
-            f"UPDATE nodes SET state = ?{clear} WHERE id {IN_LIST}", (str(NodeState(state)), json.dumps(list(ids)))
+            f"UPDATE nodes SET state = ?, trial_of = NULL WHERE id {IN_LIST}",
+            (str(NodeState(state)), json.dumps(list(ids))),
         )
 
     @_whole
@@ -173,7 +176,7 @@ class Transaction:
         """Store edges; a second ground or distill edge between the same two nodes lends the first its weight.
 
         Raises:
-            InvalidInputError: an end that is not there, layers that the kind does not join, or a weight that is no number.
+            InvalidInputError: an end that is not there, layers that the kind does not join, a weight that is none.
         """
         layers = self._layers([id for edge in edges for id in (edge.source_id, edge.target_id)])
         for edge in edges:

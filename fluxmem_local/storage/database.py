@@ -24,6 +24,7 @@ __all__ = ["DATABASE_NAME", "Database"]
 
 DATABASE_NAME = "memory.sqlite3"
 _MAGIC = b"SQLite format 3\x00"
+_CHECKPOINT_MS = 2000
 _DAMAGE = ("malformed", "not a database", "no such table", "no such column", "database corruption")
 
 
@@ -130,7 +131,12 @@ class Database:
         """Move the log into the main file and empty it, so that deleted text is in neither."""
         if self.folder is not None and not self.in_transaction:
             with self._lock.held(), self._errors():
-                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                # A long read would be waited for; then the log is emptied at the next occasion.
+                self._writer.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_MS}")
+                try:
+                    self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                finally:
+                    self._writer.execute(f"PRAGMA busy_timeout = {round(1000 * max(self._timeout_s, 1.0))}")
 
     def size_bytes(self) -> int:
         """Return the bytes of the database with its log; of its pages when it is in memory."""
@@ -144,7 +150,7 @@ class Database:
     def close(self) -> None:
         """Close all connections; calling it again does nothing."""
         with self._guard:
-            if self._closed:
+            if self._closed or self._pid != os.getpid():
                 return
             self._closed = True
             idle, self._idle = self._idle, []

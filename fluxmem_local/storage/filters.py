@@ -105,6 +105,7 @@ def _compared(key: str, operator: str, value: Any) -> Condition:
         raise InvalidInputError(f"filter {key!r}: unknown operator {operator!r}; known are {_KNOWN}")
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise InvalidInputError(f"filter {key!r}: {operator!r} takes a number or a text, not {value!r}")
+    _check_size(key, value)
     if key in _COLUMNS:
         return f"({key} {_ORDERS[operator]} ?)", [value]
     types = "'text'" if isinstance(value, str) else "'integer', 'real'"
@@ -127,11 +128,17 @@ def _equal(key: str, value: Any) -> Condition:
     if isinstance(value, str):
         return _in_metadata("type = 'text' AND value = ?", key, [value])
     if isinstance(value, (int, float)):
+        _check_size(key, value)
         return _in_metadata("type IN ('integer', 'real') AND value = ?", key, [value])
     if isinstance(value, (list, tuple)):
         text = json.dumps(list(value), ensure_ascii=False, separators=(",", ":"))
         return _in_metadata("type = 'array' AND value = ?", key, [text])
     raise InvalidInputError(f"filter {key!r}: {value!r} is not a text, number, boolean, None or list")
+
+
+def _check_size(key: str, value: int | float | str) -> None:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InvalidInputError(f"filter {key!r}: {value!r} has more than 64 bits")
 
 
 def _in_metadata(test: str, key: str, values: list[Any]) -> Condition:

@@ -140,7 +140,7 @@ def read_history(connection: sqlite3.Connection, node_id: str) -> list[HistoryEn
         for edit in reshapes
         if edit.kept is False
     ]
-    return sorted([*entries, *later], key=lambda entry: entry.at)
+    return [entries[0], *sorted([*entries[1:], *later], key=lambda entry: entry.at)]
 
 
 def forget_in_edits(connection: sqlite3.Connection, ids: Collection[str], texts: Collection[str]) -> int:

@@ -33,11 +33,7 @@ class WriterLock:
         self._threads = threading.RLock()
         self._depth = 0
         self._note = folder / "write.holder.json" if folder else None
-        self._file = (
-            filelock.FileLock(folder / "write.lock", mode=0o600, thread_local=False, is_singleton=False)
-            if folder
-            else None
-        )
+        self._file = filelock.FileLock(folder / "write.lock", mode=0o600, thread_local=False) if folder else None
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -1,11 +1,11 @@
 """Export and import as JSON Lines, a form that any program can read.
 
-The first line is the header: ``{"type": "header", "format": "fluxmem-local", "version": 1, "fingerprint", "dimension"}``;
-the last one is ``{"type": "end", "lines": n}``, n being the number of lines before it, so that a cut-off file is
-noticed. Between them stand, in this order and each in order of storing: ``node`` (with ``embedding``: base64 of
-little-endian float32, or null), ``mention`` (where a fact was seen), ``edge``, ``outcome``, ``version`` (a content that
-an update replaced), ``edit``, ``ingested`` (digest of a source's content) and ``fact``. Exporting what was imported
-into an empty memory gives the same bytes.
+The first line is the header: ``{"type": "header", "format": "fluxmem-local", "version": 1, …}`` with the embedder's
+``fingerprint`` and ``dimension``. The last one is ``{"type": "end", "lines": n}``, n being the number of lines before
+it, so that a cut-off file is noticed. Between them stand, in this order and each in order of storing: ``node`` (with
+``embedding``: base64 of little-endian float32, or null), ``mention`` (where a fact was seen), ``edge``, ``outcome``,
+``version`` (a content that an update replaced), ``edit``, ``ingested`` (digest of a source's content) and ``fact``.
+Exporting what was imported into an empty memory gives the same bytes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,24 @@ class _Memory(Protocol):
 
 def export_lines(store: _Memory) -> Iterator[str]:
     """Write a memory's one committed state as lines, without line ends."""
-    with store.database.read() as connection:
-        number = 0
-        for record in _records(connection):
-            yield json.dumps(record, ensure_ascii=False, separators=(",", ":"))
-            number += 1
-        yield json.dumps({"type": "end", "lines": number}, separators=(",", ":"))
+    if store.database.folder is None:
+        # Its one connection must not stay taken while the caller does other things.
+        with store.database.read() as connection:
+            return iter(list(_lines(connection)))
+    return _streamed(store.database)
+
+
+def _streamed(database: Database) -> Iterator[str]:
+    with database.read() as connection:
+        yield from _lines(connection)
+
+
+def _lines(connection: sqlite3.Connection) -> Iterator[str]:
+    number = 0
+    for record in _records(connection):
+        yield json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        number += 1
+    yield json.dumps({"type": "end", "lines": number}, separators=(",", ":"))
 
 
 def import_lines(store: _Memory, lines: Iterable[str]) -> ImportReport:

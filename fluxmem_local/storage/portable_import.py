@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from fluxmem_local.errors import FluxMemError, ImportFormatError, StorageError
+from fluxmem_local.errors import FluxMemError, ImportFormatError
 from fluxmem_local.graph import Edit, SemanticNode, edge_may_join
-from fluxmem_local.text import content_key, is_blank
+from fluxmem_local.text import content_key
 from fluxmem_local.types import FloatArray, JsonObject, Layer
 
-from .codec import EDGE_COLUMNS, encode_json, node_from_row, payload_of, vector_from_blob
+from .checks import check_node, check_number, check_text
+from .codec import EDGE_COLUMNS, encode_json, node_from_row, vector_from_blob
 from .journal import read_edits, write_edit
 from .rows import (
     IN_LIST,
@@ -35,11 +36,22 @@ __all__ = ["FORMAT", "VERSION", "ImportReport", "Importer"]
 FORMAT = "fluxmem-local"
 VERSION = 1
 _UNIT_ERROR = 1e-3
+# What a field of the wrong kind leads to, here or in SQLite; a full disk, for one, is none of it.
+_UNREADABLE = (
+    FluxMemError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """What an import took in; ``num_known`` nodes were there already, ``num_unembedded`` came without a usable vector."""
+    """What an import took in; ``num_known`` nodes were there already, ``num_unembedded`` have no usable vector."""
 
     num_nodes: int = 0
     num_known: int = 0
@@ -99,20 +111,10 @@ class Importer:
                     readers[kind](record)
                 else:
                     raise ValueError(f"unknown type {kind!r}")
-            except StorageError as error:
+            except KeyError as error:
+                raise _bad(number, f"the field {error} is missing") from error
+            except _UNREADABLE as error:
                 raise _bad(number, str(error)) from error
-            except (
-                FluxMemError,
-                KeyError,
-                TypeError,
-                ValueError,
-                AttributeError,
-                OverflowError,
-                sqlite3.Error,
-            ) as error:
-                raise _bad(
-                    number, f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-                ) from error
         if not ended:
             raise _bad(number + 1, "the end line is missing, so the file is cut off")
         self._check_originals()
@@ -139,10 +141,7 @@ class Importer:
         row |= {f"scope_{part}": record["scope"].get(part) for part in ("user", "agent", "session")}
         row |= {name: encode_json(record[name], name) for name in ("metadata", "payload")} | {"embedding": None}
         node = node_from_row(row)
-        if not isinstance(node.id, str) or not node.id.strip() or not isinstance(node.content, str):
-            raise ValueError("id and content must be texts")
-        if is_blank(node.content):
-            raise ValueError(f"node {node.id!r} has no visible content")
+        encoded = check_node(node)
         vector = self._vector(record["embedding"])
         known = self._known(node, record)
         if known is not None:
@@ -154,7 +153,7 @@ class Importer:
             return
         self._ids[node.id] = node.id
         self._new.add(node.id)
-        columns = node_columns(node, row["metadata"], payload_of(node))
+        columns = node_columns(node, encoded.metadata, encoded.payload)
         for name in ("trial_of", "variant_of"):
             columns[name] = self._ids.get(record[name], record[name])
             if columns[name] is not None:
@@ -190,7 +189,8 @@ class Importer:
             (id, _text(record["source"]), int(record["chunk_index"]), int(record["times"]), float(record["at"])),
         )
         self._connection.execute(
-            "UPDATE nodes SET count = max(count, (SELECT sum(times) FROM mentions WHERE node_id = nodes.id)) WHERE id = ?",
+            "UPDATE nodes SET count = max(count, (SELECT sum(times) FROM mentions WHERE node_id = nodes.id)) "
+            "WHERE id = ?",
             (id,),
         )
 
@@ -204,8 +204,9 @@ class Importer:
         if self._connection.execute("SELECT 1 FROM edges WHERE id = ?", (record["id"],)).fetchone():
             return
         record["metadata"] = encode_json(record["metadata"], "metadata")
-        for name in ("weight", "created_at"):
-            record[name] = float(record[name])
+        check_text(record["id"], "an edge's id")
+        for name in ("weight", "created_at", "success_count", "failure_count", "step_index"):
+            check_number(record[name], name)
         names = EDGE_COLUMNS.split(", ")
         self._connection.execute(
             f"INSERT INTO edges ({EDGE_COLUMNS}) VALUES ({', '.join(f':{name}' for name in names)}) "
@@ -232,7 +233,8 @@ class Importer:
     def _version(self, record: JsonObject) -> None:
         if record["node_id"] in self._new:
             self._connection.execute(
-                "INSERT INTO versions (node_id, action, at, reason, old_content, old_metadata) VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO versions (node_id, action, at, reason, old_content, old_metadata) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
                 (
                     record["node_id"],
                     *(_text(record["action"]), float(record["at"]), _text(record["reason"])),
@@ -244,7 +246,7 @@ class Importer:
     def _edit(self, record: JsonObject) -> None:
         if read_edits(self._connection, edit_id=record["id"]):
             return
-        edit = Edit(**self._renamed(record))
+        edit = Edit(**self._renamed(record) | {"targets": tuple(self._renamed(record["targets"]))})
         write_edit(self._connection, edit)
         self._counts["num_edits"] += 1
 
@@ -291,9 +293,8 @@ def _parsed(line: str, number: int) -> JsonObject:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
-    return value
+    check_text(value, "a field")
+    return str(value)
 
 
 def _bad(number: int, why: str) -> ImportFormatError:

@@ -9,8 +9,9 @@ import numpy as np
 
 from fluxmem_local.errors import BlankTextError, InvalidInputError
 from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, SemanticNode
-from fluxmem_local.storage.codec import encode_json, payload_of
 from fluxmem_local.text import is_blank
+
+from .codec import encode_json, payload_of
 
 __all__ = ["EncodedNode", "check_node", "check_number", "check_text"]
 
