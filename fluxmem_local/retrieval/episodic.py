@@ -16,6 +16,9 @@ from .ranking import content_signals, rank_nodes
 
 __all__ = ["retrieve_episodes", "similar_tasks"]
 
+# The weights of the configuration are for facts: episodes are chosen by likeness.
+_WEIGHTS = {"dense": 1.0, "bm25": 1.0, "graph": 0.0}
+
 
 def retrieve_episodes(
     store: MemoryStore, query: Query, *, top_k: int, config: FluxMemConfig, drop_dispensable: bool = False
@@ -36,7 +39,7 @@ def retrieve_episodes(
     cosines = query.cosines(finished)
     computed = content_signals(store, Layer.EPISODIC, query, finished) if cosines is None else {"dense": cosines}
     return rank_nodes(
-        query, finished, computed, top_k=top_k, config=config, limit=top_k, drop_dispensable=drop_dispensable
+        query, finished, computed, top_k=top_k, weights=_WEIGHTS, limit=top_k, drop_dispensable=drop_dispensable
     )
 
 

@@ -15,7 +15,7 @@ from .candidates import find_candidates, get_visible
 from .experience import trust_in
 from .hits import Hit
 from .query import Query, word_similarity
-from .ranking import content_signals, rank_nodes
+from .ranking import content_signals, rank_nodes, signal_weights
 
 __all__ = ["inherit_skills", "retrieve_skills"]
 
@@ -30,7 +30,13 @@ def retrieve_skills(
     nodes = find_candidates(store, query, Layer.PROCEDURAL, top_k * config.candidate_factor)
     computed = content_signals(store, Layer.PROCEDURAL, query, nodes)
     return rank_nodes(
-        query, nodes, computed, top_k=top_k, config=config, limit=top_k, drop_dispensable=drop_dispensable
+        query,
+        nodes,
+        computed,
+        top_k=top_k,
+        weights=signal_weights(config),
+        limit=top_k,
+        drop_dispensable=drop_dispensable,
     )
 
 
@@ -39,8 +45,8 @@ def inherit_skills(store: MemoryStore, query: Query, episodes: Sequence[Hit], *,
 
     A skill counts as much as its best episode does, by similarity and by the trust in the edge. With them come skills
     that a repair brought into similar tasks, and at most two whose own text is no clutter to the task
-    (``prune_similarity_threshold``): a skill that has no episode yet would never be seen. What similar
-    tasks did better without is left out.
+    (``prune_similarity_threshold``): a skill that has no episode yet would never be seen. What similar tasks did
+    better without is left out.
     """
     vouched = _vouched(store, query, episodes)
     for id in list(vouched):
@@ -66,7 +72,7 @@ def inherit_skills(store: MemoryStore, query: Query, episodes: Sequence[Hit], *,
         nodes,
         {"dense": np.clip(strength, 0.0, 1.0)},
         top_k=len(nodes),
-        config=config,
+        weights={"dense": 1.0, "graph": config.graph_weight},
         drop_dispensable=True,
     )
 

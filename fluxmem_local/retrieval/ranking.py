@@ -52,7 +52,7 @@ def rank_nodes(
     computed: Mapping[str, FloatArray],
     *,
     top_k: int,
-    config: FluxMemConfig,
+    weights: Mapping[str, float],
     limit: int | None = None,
     drop_dispensable: bool = False,
 ) -> list[Hit]:
@@ -63,7 +63,7 @@ def rank_nodes(
         nodes: n candidates.
         computed: their content signals by name, each ``(n,)``.
         top_k: places in the final answer, which bounds the lifting.
-        config: the signals' weights.
+        weights: of the signals by name, ``graph`` among them.
         limit: hits to return; None: all of them.
         drop_dispensable: leave out what a similar task did better without, in place of only ranking it last.
     """
@@ -72,7 +72,7 @@ def rank_nodes(
     ids = [node.id for node in nodes]
     learned = query.experience.signal(ids)
     named = {**computed, "graph": learned} if query.experience.values else dict(computed)
-    scores = query.experience.lift(ids, fuse(named, signal_weights(config)), top_k)
+    scores = query.experience.lift(ids, fuse(named, weights), top_k)
     hits = [
         Hit(
             nodes[position],

@@ -10,7 +10,7 @@ from fluxmem_local.types import Layer
 from .candidates import find_candidates
 from .hits import Hit
 from .query import Query
-from .ranking import content_signals, rank_nodes
+from .ranking import content_signals, rank_nodes, signal_weights
 from .verification import verify_nodes
 
 __all__ = ["retrieve_facts"]
@@ -30,8 +30,9 @@ async def retrieve_facts(
 ) -> list[Hit]:
     """Return the ``top_k`` best facts, best first; ``llm`` None ranks without verification."""
     nodes = find_candidates(store, query, Layer.SEMANTIC, top_k * config.candidate_factor)
+    weights = signal_weights(config)
     computed = content_signals(store, Layer.SEMANTIC, query, nodes)
-    hits = rank_nodes(query, nodes, computed, top_k=top_k, config=config, drop_dispensable=drop_dispensable)
+    hits = rank_nodes(query, nodes, computed, top_k=top_k, weights=weights, drop_dispensable=drop_dispensable)
     if llm is None or config.llm_weight == 0 or not hits:
         return hits[:top_k]
     best = {hit.node.id for hit in hits[: top_k * _VERIFIED_PER_PLACE]}
@@ -41,4 +42,4 @@ async def retrieve_facts(
     if verified is None:
         return hits[:top_k]
     named = {**{name: values[kept] for name, values in computed.items()}, "llm": verified}
-    return rank_nodes(query, read, named, top_k=top_k, config=config, limit=top_k)
+    return rank_nodes(query, read, named, top_k=top_k, weights=weights, limit=top_k)

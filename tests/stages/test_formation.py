@@ -48,6 +48,16 @@ async def test_the_three_layers(shelf: Shelf) -> None:
     assert tuple(hit.node.id for hit in formation.hits) == subgraph.ids
 
 
+async def test_weights_of_facts_do_not_choose_episodes_or_skills(shelf: Shelf) -> None:
+    await bakery(shelf)
+    await shelf.episode("aaa", "tune the violin")
+    formation = await stage(shelf, top_k_episodic=1, dense_weight=0).form("bake a bread")
+    assert [node.id for node in formation.subgraph.episodic] == ["bread"]
+    # Its episode's cosine, and half of what the link taught: 0.5 of evidence against a prior of 1.
+    assert formation.hits[-1].score == pytest.approx(1.0 + 0.5 * (0.5 / 1.5), abs=1e-5)
+    assert formation.hits[-1].node.id == "slow"
+
+
 async def test_given_ids_are_taken_as_they_are(shelf: Shelf) -> None:
     await bakery(shelf)
     formation = await stage(shelf).form("bake a bread", context_ids=["hasty", "comet", "yeast", "comet"])
