@@ -1,0 +1,1 @@
+"""The case study of the FluxMem paper (figure 4), run for real on files, tools and the local models."""
