@@ -1,0 +1,18 @@
+"""Local models: the registry, loading, and the shipped backends (spec section 8)."""
+
+from .embedder import SentenceTransformerEmbedder
+from .llm import TransformersLLM
+from .loading import prepare_model
+from .prompted import PromptedLLM
+from .registry import import_model, list_models, model_path, verify_model
+
+__all__ = [
+    "PromptedLLM",
+    "SentenceTransformerEmbedder",
+    "TransformersLLM",
+    "import_model",
+    "list_models",
+    "model_path",
+    "prepare_model",
+    "verify_model",
+]

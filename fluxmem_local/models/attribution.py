@@ -1,0 +1,94 @@
+"""The cause of a failure by likelihood: a model too small to write a verdict can still find one likelier."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fluxmem_local.answers import Attribution
+from fluxmem_local.errors import BlankTextError
+
+from .fitting import cut_to_tokens
+from .templates import render
+from .verification import LikelihoodModel
+
+__all__ = ["Note", "attribute_by_likelihood", "notes_of", "render_notes"]
+
+_NOTE = re.compile(r"<([A-Za-z_]+)\b[^<>]*?\bid=[\"']([^\"'<>]+)[\"'][^<>]*>(.*?)</\1>", re.DOTALL)
+_TAG = re.compile(r"<[^<>]*>")
+
+_PROMPT_TOKENS = 384
+_FEEDBACK_TOKENS = 128
+_NOTE_TOKENS = 128
+_MOST_NOTES = 16
+
+_VERDICTS = {
+    "expand": " a note that is needed for this task is missing.",
+    "prune": " one of the notes led to the wrong tool or the wrong way.",
+    "reshape": " the right note is there, but it is not precise enough to follow.",
+    "none": " something outside of the notes is broken, such as the network or a service.",
+}
+_GRANULARITIES = {
+    "fine": " a step is missing or was done in the wrong way, so the note must say more exactly what to do.",
+    "coarse": " the note is about one special case, so it must state the general rule.",
+}
+_TYPES = {"expand": "connection", "prune": "connection", "reshape": "unit", "none": "none"}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One memory of a serialised context."""
+
+    id: str
+    text: str
+
+
+def notes_of(context: str) -> list[Note]:
+    """Find the memories in a serialised context: elements that carry an id, in their order."""
+    return [
+        Note(html.unescape(found[2]), " ".join(html.unescape(_TAG.sub(" ", found[3])).split()))
+        for found in _NOTE.finditer(context)
+    ]
+
+
+def render_notes(context: str, notes: Sequence[Note]) -> str:
+    """Number the notes from 1, one a line; a context without ids is given as it is."""
+    return "\n".join(f"{number}. {note.text}" for number, note in enumerate(notes, 1)) if notes else context
+
+
+async def attribute_by_likelihood(
+    model: LikelihoodModel, context: str, notes: Sequence[Note], feedback: str
+) -> Attribution:
+    """Choose the action whose sentence gains most by notes and feedback, against the same prompt without them.
+
+    The target of a prune or reshape is the note that makes the feedback likeliest.
+
+    Raises:
+        BlankTextError: there is no feedback, so there is nothing to find a cause for.
+    """
+    if not feedback.strip():
+        raise BlankTextError("blank feedback names no failure; give the step's error text")
+    feedback = cut_to_tokens(feedback, _FEEDBACK_TOKENS, model.count_tokens)
+
+    def prompt(context: str, outcome: str) -> str:
+        return render("attribute_likelihood", _PROMPT_TOKENS, model.count_tokens, context=context, feedback=outcome)
+
+    told, untold = prompt(render_notes(context, notes), feedback), prompt("none", "none")
+    choices = [*_VERDICTS.values(), *_GRANULARITIES.values()]
+    scores = await model.score_batch([told] * len(choices) + [untold] * len(choices), choices * 2)
+    gains = scores[: len(choices)] - scores[len(choices) :]
+    action = list(_VERDICTS)[int(np.argmax(gains[: len(_VERDICTS)]))]
+    granularity = list(_GRANULARITIES)[int(np.argmax(gains[len(_VERDICTS) :]))] if action == "reshape" else None
+    targets: tuple[str, ...] = ()
+    if action in ("prune", "reshape") and notes:
+        asked = notes[:_MOST_NOTES]
+        blamed = await model.score_batch(
+            [f"Note: {cut_to_tokens(note.text, _NOTE_TOKENS, model.count_tokens)}\nWhat went wrong:" for note in asked],
+            [f" {feedback.strip()}"] * len(asked),
+        )
+        targets = (asked[int(np.argmax(blamed))].id,)
+    return Attribution(_TYPES[action], action, f"The step failed because{_VERDICTS[action]}", targets, granularity)

@@ -1,0 +1,363 @@
+"""Which models there are, where their files lie, and whether they are the registered ones (spec section 8)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from filelock import FileLock
+
+from fluxmem_local.errors import InvalidInputError, ModelError, ModelIntegrityError, ModelNotFoundError
+
+from .cache import build_directory, cache_directory
+from .hashing import file_sha256, remembered_sha256
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = [
+    "FileCheck",
+    "LocatedModel",
+    "ModelCheck",
+    "ModelEntry",
+    "ModelStatus",
+    "check_files",
+    "import_model",
+    "list_models",
+    "locate_model",
+    "model_path",
+    "read_json",
+    "registry_directory",
+    "verify_model",
+]
+
+_METHODS = ("likelihood", "json")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_LOCK_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEntry:
+    """One registered model.
+
+    ``files`` maps paths inside the model's folder to their SHA-256. ``dimension`` (embedders) and ``context_length``
+    (tokens) are None where only the files tell. ``verification`` and ``attribution`` are "likelihood" or "json".
+    """
+
+    name: str
+    kind: str
+    licence: str = "unknown"
+    revision: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    package: str | None = None
+    package_version: str | None = None
+    install: str | None = None
+    module: str | None = None
+    folder: str = "."
+    directory: str | None = None
+    gguf: str | None = None
+    dimension: int | None = None
+    context_length: int | None = None
+    verification: str = "json"
+    attribution: str = "json"
+    system_prompt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedModel:
+    """A model that is on this machine: its entry, its folder, and the GGUF file if it is one."""
+
+    entry: ModelEntry
+    directory: Path
+    gguf: Path | None = None
+
+    @property
+    def path(self) -> Path:
+        """What to point another program at: the GGUF file, else the folder."""
+        return self.gguf or self.directory
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """A registered model and the place of its files, or None while it is not on this machine."""
+
+    entry: ModelEntry
+    path: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck:
+    """One file of a model: ``actual`` is its SHA-256, None when it is missing."""
+
+    file: str
+    expected: str
+    actual: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the file is the registered one."""
+        return self.actual == self.expected
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCheck:
+    """What reading every file of a model gave."""
+
+    name: str
+    path: Path
+    files: tuple[FileCheck, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all files are the registered ones."""
+        return all(check.ok for check in self.files)
+
+
+def registry_directory() -> Path:
+    """Return the folder with registry.toml and the tiny models, in an installed wheel or in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_models", package.parent / "models"):
+        if (folder / "registry.toml").is_file():
+            return folder
+    raise ModelError(f"{package} has no model registry; install fluxmem-local again")
+
+
+def list_models() -> tuple[ModelStatus, ...]:
+    """List the registered models, shipped ones first, then imported ones."""
+    statuses = []
+    for entry in _entries().values():
+        try:
+            statuses.append(ModelStatus(entry, _locate(entry).path))
+        except ModelNotFoundError:
+            statuses.append(ModelStatus(entry, None))
+    return tuple(statuses)
+
+
+def model_path(name: str) -> Path:
+    """Return where a model's files lie: its folder, or its GGUF file.
+
+    Raises:
+        ModelNotFoundError: it is not on this machine.
+    """
+    return locate_model(name).path
+
+
+def verify_model(name: str) -> ModelCheck:
+    """Read every registered file of a model and compare its SHA-256.
+
+    Raises:
+        ModelNotFoundError: it is not on this machine.
+    """
+    located = locate_model(name)
+    return ModelCheck(
+        located.entry.name,
+        located.path,
+        tuple(
+            FileCheck(file, expected, file_sha256(path) if (path := located.directory / file).is_file() else None)
+            for file, expected in located.entry.files.items()
+        ),
+    )
+
+
+def check_files(located: LocatedModel) -> None:
+    """Refuse a model of which a registered file is missing or changed; unchanged files are not read again.
+
+    Raises:
+        ModelIntegrityError: names the file and both hashes.
+    """
+    for file, expected in located.entry.files.items():
+        path = located.directory / file
+        actual = remembered_sha256(path) if path.is_file() else None
+        if actual != expected:
+            raise ModelIntegrityError(
+                f"{path} of model {located.entry.name!r} "
+                + ("is missing" if actual is None else f"has SHA-256 {actual}")
+                + f"; registered is {expected}. Get it again"
+                + (f": {located.entry.install}" if located.entry.install else ", or import it under a new name")
+            )
+
+
+def locate_model(name: str | Path) -> LocatedModel:
+    """Find a model by registry name, by its folder, or by its .gguf file. Nothing is imported and nothing is fetched.
+
+    Raises:
+        ModelNotFoundError: there is none; the message says how to get one.
+        ModelError: the folder holds no model that may be loaded.
+    """
+    entry = _entries().get(str(name))
+    if entry is not None:
+        return _locate(entry)
+    if not str(name).strip():
+        raise InvalidInputError("a model name must not be blank; `fluxmem models list` shows the names")
+    path = Path(name).expanduser().absolute()
+    if path.suffix.lower() == ".gguf" and path.is_file():
+        return LocatedModel(ModelEntry(name=path.stem, kind="llm", gguf=path.name), path.parent, path)
+    if path.is_dir():
+        return _inspect(path)
+    if path.is_file():
+        raise ModelError(f"{path} is no model; give a folder with safetensors weights, or a .gguf file")
+    raise ModelNotFoundError(
+        f"no model {str(name)!r}: not a registered name ({', '.join(_entries())}), "
+        f"and no folder or .gguf file at {path}. "
+        "`fluxmem models list` says how to get the registered ones; `fluxmem models import PATH` adds your own"
+    )
+
+
+def import_model(path: str | Path, name: str | None = None) -> ModelStatus:
+    """Copy a model's folder or .gguf file into the model cache and register its hashes, so that its name opens it.
+
+    Args:
+        path: the folder (safetensors) or .gguf file.
+        name: what to call it; None: the folder's or file's own name in lower case.
+
+    Raises:
+        InvalidInputError: the name is taken or has signs other than a-z, 0-9, dot, dash and underscore.
+        ModelNotFoundError: nothing is at the path.
+        ModelError: it holds no model that may be loaded.
+    """
+    source = Path(path).expanduser().absolute()
+    located = locate_model(source)
+    chosen = located.path.stem.lower() if name is None and located.gguf else name or source.name.lower()
+    if not _NAME.fullmatch(chosen):
+        raise InvalidInputError(
+            f"{chosen!r} is no model name; use a-z, 0-9, dot, dash and underscore, as in 'my-model'"
+        )
+    if chosen in _entries():
+        raise InvalidInputError(f"a model {chosen!r} is registered already; give another name with --name")
+    target = cache_directory() / "imported" / chosen
+
+    def copy(folder: Path) -> None:
+        for file in _carried_files(located):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(located.directory / file, folder / file)
+        files = {
+            str(file.relative_to(folder).as_posix()): file_sha256(file, remember=False)
+            for file in sorted(folder.rglob("*"))
+            if file.is_file()
+        }
+        entry = replace(located.entry, name=chosen, files=files, directory=str(target), revision="imported")
+        (folder / "fluxmem-entry.json").write_text(
+            json.dumps({key: value for key, value in _as_table(entry).items() if value is not None}, indent=1), "utf-8"
+        )
+
+    with FileLock(_made(cache_directory()) / "import.lock", timeout=_LOCK_TIMEOUT_S):
+        build_directory(target, copy)
+    return ModelStatus(_entries()[chosen], _locate(_entries()[chosen]).path)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _as_table(entry: ModelEntry) -> dict[str, Any]:
+    return {spec.name: getattr(entry, spec.name) for spec in fields(entry)}
+
+
+def _carried_files(located: LocatedModel) -> list[Path]:
+    if located.gguf:
+        return [Path(located.gguf.name)]
+    # Weights in other forms, and code, stay behind.
+    return [
+        file.relative_to(located.directory)
+        for file in sorted(located.directory.rglob("*"))
+        if file.is_file() and file.suffix in (".safetensors", ".json", ".txt", ".model", ".jinja", ".md")
+    ]
+
+
+def _entries() -> dict[str, ModelEntry]:
+    shipped = _shipped(registry_directory() / "registry.toml")
+    imported: dict[str, ModelEntry] = {}
+    for file in sorted((cache_directory() / "imported").glob("*/fluxmem-entry.json")):
+        try:
+            table = json.loads(file.read_text("utf-8"))
+            entry = _entry(file.parent.name, table)
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise ModelError(f"{file} is damaged ({error}); remove {file.parent} and import the model again") from error
+        # The cache may have been moved since the import.
+        imported[entry.name] = replace(entry, directory=str(file.parent))
+    return {**shipped, **imported}
+
+
+@lru_cache(maxsize=4)
+def _shipped(path: Path) -> Mapping[str, ModelEntry]:
+    with path.open("rb") as stream:
+        tables = tomllib.load(stream)["models"]
+    return MappingProxyType({name: _entry(name, table) for name, table in tables.items()})
+
+
+def _entry(name: str, table: Mapping[str, Any]) -> ModelEntry:
+    entry = ModelEntry(**{**table, "name": name, "files": MappingProxyType(dict(table.get("files", {})))})
+    if entry.kind not in ("llm", "embedder") or {entry.verification, entry.attribution} - set(_METHODS):
+        raise ValueError(f"model {name!r} has kind {entry.kind!r} or an unknown method")
+    return entry
+
+
+def _locate(entry: ModelEntry) -> LocatedModel:
+    if entry.directory is not None:
+        directory = registry_directory() / entry.directory
+    else:
+        spec = importlib.util.find_spec(entry.module) if entry.module else None
+        if spec is None or not spec.submodule_search_locations:
+            raise ModelNotFoundError(
+                f"model {entry.name!r} is not on this machine: no Python package {entry.package!r}. "
+                f"Get it with `{entry.install}`, or give a folder or .gguf file in its place"
+            )
+        directory = Path(next(iter(spec.submodule_search_locations))) / entry.folder
+    gguf = directory / entry.gguf if entry.gguf else None
+    if not (gguf or directory).exists():
+        raise ModelNotFoundError(
+            f"model {entry.name!r} has no files at {gguf or directory}"
+            + (f"; get them again with `{entry.install}`" if entry.install else "; install or import it again")
+        )
+    return LocatedModel(entry, directory, gguf)
+
+
+def _inspect(directory: Path) -> LocatedModel:
+    entry = ModelEntry(name=directory.name, kind="llm")
+    if not (directory / "config.json").is_file():
+        files = sorted(directory.glob("*.gguf"))
+        if len(files) == 1:
+            return LocatedModel(replace(entry, gguf=files[0].name), directory, files[0])
+        raise ModelError(
+            f"{directory} is no model folder: it has no config.json"
+            + (f" and {len(files)} .gguf files; give one of them" if files else "; give a folder that has one")
+        )
+    if not any(directory.glob("*.safetensors")):
+        pickled = next((file.name for file in sorted(directory.iterdir()) if file.suffix in _PICKLED), None)
+        raise ModelError(
+            f"{directory} has no safetensors weights"
+            + (f", only {pickled}, a format that can run code when it is loaded" if pickled else "")
+            + "; convert it to safetensors where it was made (save_pretrained does), then give that folder"
+        )
+    config = read_json(directory / "config.json")
+    names = config.get("architectures") or []
+    causal = any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in names)
+    if (directory / "modules.json").is_file() or not causal:
+        return LocatedModel(replace(entry, kind="embedder"), directory)
+    length = config.get("max_position_embeddings")
+    return LocatedModel(replace(entry, context_length=length if isinstance(length, int) else None), directory)
+
+
+def read_json(path: Path) -> Any:
+    """Read one of a model's JSON files.
+
+    Raises:
+        ModelError: it is missing or no JSON.
+    """
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read ({error}); get the model again") from error
