@@ -1,0 +1,67 @@
+"""SkillWriter: what a language model may add to skills, each answer checked before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+from fluxmem_local.graph import EpisodicNode
+from fluxmem_local.interfaces import BaseLLM, approximate_tokens
+from fluxmem_local.retrieval import render_episode
+
+from .induction import grounded_text
+
+__all__ = ["SkillWriter"]
+
+# A prompt must not grow with the memory.
+_MOST_EPISODES = 8
+_MOST_CHARS_OF_EPISODE = 1500
+_MOST_CHARS_OF_DESCRIPTION = 600
+_LEAST_ROOM_FOR_SKILL = 600
+
+
+class SkillWriter:
+    """Asks a language model, or nobody (``llm`` None), and counts how often the answer was of no use.
+
+    An answer that can't be used, and any error of the model, is None: the text that was made without it stands.
+    """
+
+    def __init__(self, llm: BaseLLM | None) -> None:
+        self._llm = llm
+        self.num_calls = 0
+        self.num_failures = 0
+
+    def count_tokens(self, text: str) -> int:
+        """Count tokens as the model does, or roughly without one."""
+        return approximate_tokens(text) if self._llm is None else self._llm.count_tokens(text)
+
+    async def describe(self, episodes: Sequence[EpisodicNode]) -> str | None:
+        """Say in a few words, all of them grounded in the episodes, what they have in common."""
+        if self._llm is None:
+            return None
+        texts = _episode_texts(episodes)
+        answer = await self._ask(self._llm.extract_skills(texts), texts, _MOST_CHARS_OF_DESCRIPTION)
+        return None if answer is None else " ".join(answer.split())
+
+    async def refine(self, skill_text: str, observed: str, episodes: Sequence[EpisodicNode]) -> str | None:
+        """Rewrite a skill by what was observed of it; the skill as it is, when the model sees nothing to change."""
+        if self._llm is None:
+            return None
+        sources = [skill_text, observed, *_episode_texts(episodes)]
+        room = max(_LEAST_ROOM_FOR_SKILL, 2 * len(skill_text))
+        return await self._ask(self._llm.refine_skill(skill_text, observed), sources, room)
+
+    async def _ask(self, call: Awaitable[str], sources: Sequence[str], max_chars: int) -> str | None:
+        self.num_calls += 1
+        try:
+            answer = await call
+        except Exception:  # a user's own backend may raise anything; nothing is lost by doing without it
+            answer = None
+        text = grounded_text(answer, sources, max_chars)
+        if text is None:
+            self.num_failures += 1
+        return text
+
+
+def _episode_texts(episodes: Sequence[EpisodicNode]) -> list[str]:
+    newest = sorted(episodes, key=lambda episode: (-episode.created_at, episode.id))[:_MOST_EPISODES]
+    return [render_episode(episode)[:_MOST_CHARS_OF_EPISODE] for episode in newest]

@@ -1,0 +1,230 @@
+"""Evolution: validate, score and refine one skill until its PEMS settles (spec section 5)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.graph import EpisodicNode, ProceduralNode, SkillVersion
+from fluxmem_local.interfaces import BaseEmbedder
+from fluxmem_local.memory_store import Outcome
+from fluxmem_local.metrics import embedding_shift, skill_pems
+from fluxmem_local.types import FloatArray
+
+from .advice import SkillWriter
+from .antiunification import words_of
+from .skills import Skill
+
+__all__ = ["Evidence", "Evolution", "ReplayFn", "evolve_skill"]
+
+ReplayFn: TypeAlias = Callable[[EpisodicNode, ProceduralNode], bool | Awaitable[bool]]
+
+# A replay may be a whole run of an agent.
+_MOST_REPLAYS = 32
+# A text states a step when it has this part of the words that all instances of the step share, and covers an episode
+# when it states this part of the steps that the episode took.
+_STATED_SHARE = 0.6
+_COVERED_SHARE = 0.8
+_MOST_FAILURES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a skill is judged by: its source episodes, failed ones of the same kind, and what it did where it was used.
+
+    ``structure`` is the skill as induced from the sources: it says which episode took which steps.
+    """
+
+    structure: Skill
+    sources: tuple[EpisodicNode, ...]
+    failures: tuple[EpisodicNode, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolution:
+    """The skill as it came out, whether it settled, and the versions that were scored: pairs of version and p_v."""
+
+    node: ProceduralNode
+    converged: bool
+    scored: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Version:
+    number: int
+    text: str
+    embedding: FloatArray | None
+    success_rate: float
+    num_tokens: int
+    shift: float
+    pems: float
+    failed: tuple[EpisodicNode, ...]
+
+
+async def evolve_skill(
+    node: ProceduralNode,
+    evidence: Evidence,
+    *,
+    candidate: str | None = None,
+    embedder: BaseEmbedder | None,
+    writer: SkillWriter,
+    config: FluxMemConfig,
+    replay_fn: ReplayFn | None = None,
+) -> Evolution:
+    """Score a skill, try other versions of it, and keep the best.
+
+    A version is tried against the present one and takes its place unless it scores worse; the one that goes is written
+    to ``version_history`` with the reason. The skill has settled when two scored versions differ by less than
+    ``pems_threshold`` in p_v. At most ``max_consolidation_rounds`` versions are scored.
+
+    Args:
+        node: the skill with its present text.
+        evidence: what it is judged by.
+        candidate: a text to try first, from new evidence.
+        embedder: of the versions' texts; None: no shift is measured.
+        writer: proposes refinements.
+        config: thresholds.
+        replay_fn: whether an episode's task succeeds with the skill; None: recorded evidence decides.
+    """
+    judge = _Judge(node, evidence, embedder=embedder, writer=writer, replay_fn=replay_fn)
+    earlier_shift = float(node.metadata.get("evidence", {}).get("shift", 0.0)) if node.version > 1 else 0.0
+    present = await judge.score(node.version, node.skill_text, shift=earlier_shift)
+    scored = [(present.number, present.pems)]
+    history = list(node.version_history)
+    number = max([node.version, *(past.version for past in history)])
+    converged = False
+    proposal = candidate
+    while len(scored) < config.max_consolidation_rounds:
+        if proposal is None:
+            proposal = await writer.refine(present.text, _observed(present, evidence), evidence.sources)
+        if proposal is None:
+            break
+        number += 1
+        if proposal == present.text:
+            scored.append((number, present.pems))
+            converged = True
+            break
+        tried = await judge.score(number, proposal, before=present)
+        scored.append((tried.number, tried.pems))
+        converged = abs(tried.pems - present.pems) < config.pems_threshold
+        loser, present, reason = _compare(present, tried)
+        history.append(
+            SkillVersion(version=loser.number, skill_text=loser.text, pems_score=loser.pems, ended_because=reason)
+        )
+        proposal = None
+        if converged:
+            break
+    measured = {
+        "success_rate": present.success_rate,
+        "num_tokens": present.num_tokens,
+        "shift": present.shift,
+        "replayed": replay_fn is not None,
+    }
+    return Evolution(
+        node=replace(
+            node,
+            content=present.text,
+            skill_text=present.text,
+            embedding=present.embedding,
+            version=present.number,
+            version_history=tuple(history),
+            pems_score=present.pems,
+            metadata={**node.metadata, "evidence": measured, "converged": converged},
+        ),
+        converged=converged,
+        scored=tuple(scored),
+    )
+
+
+class _Judge:
+    """Gives versions their p_v."""
+
+    def __init__(
+        self,
+        node: ProceduralNode,
+        evidence: Evidence,
+        *,
+        embedder: BaseEmbedder | None,
+        writer: SkillWriter,
+        replay_fn: ReplayFn | None,
+    ) -> None:
+        self._node = node
+        self._evidence = evidence
+        self._embedder = embedder
+        self._writer = writer
+        self._replay_fn = replay_fn
+
+    async def score(self, number: int, text: str, *, before: _Version | None = None, shift: float = 0.0) -> _Version:
+        """Score a text, as the version after ``before``, or with a shift that is known."""
+        embedding = None if self._embedder is None else await self._embedder.embed_text(text)
+        if before is not None and before.embedding is not None and embedding is not None:
+            shift = float(embedding_shift(embedding[np.newaxis], before.embedding[np.newaxis])[0])
+        results = await self._results(number, text, embedding)
+        success_rate = float(np.mean([success for _, success in results])) if results else 0.0
+        num_tokens = self._writer.count_tokens(text)
+        return _Version(
+            number=number,
+            text=text,
+            embedding=embedding,
+            success_rate=success_rate,
+            num_tokens=num_tokens,
+            shift=shift,
+            pems=float(skill_pems([success_rate], [num_tokens], [shift])[0]),
+            failed=tuple(episode for episode, success in results if episode is not None and not success),
+        )
+
+    async def _results(
+        self, number: int, text: str, embedding: FloatArray | None
+    ) -> list[tuple[EpisodicNode | None, bool]]:
+        sources = self._evidence.sources
+        if self._replay_fn is not None:
+            skill = replace(self._node, content=text, skill_text=text, version=number, embedding=embedding)
+            newest = sorted(sources, key=lambda episode: (-episode.created_at, episode.id))[:_MOST_REPLAYS]
+            return [(episode, await _replayed(self._replay_fn, episode, skill)) for episode in newest]
+        words = {word.key for word in words_of(text)}
+        results: list[tuple[EpisodicNode | None, bool]] = [
+            (episode, bool(episode.success) and _covers(self._evidence.structure, words, episode.id))
+            for episode in sources
+        ]
+        known = {episode.id for episode in sources}
+        uses = [outcome for outcome in self._evidence.outcomes if outcome.episode_id not in known]
+        return results + [(None, outcome.helped > outcome.hurt) for outcome in uses]
+
+
+async def _replayed(replay_fn: ReplayFn, episode: EpisodicNode, skill: ProceduralNode) -> bool:
+    result: Any = replay_fn(episode, skill)
+    return bool(await result if inspect.isawaitable(result) else result)
+
+
+def _covers(structure: Skill, words: set[str], episode_id: str) -> bool:
+    """Tell whether a text with these words states the steps that an episode took.
+
+    Without this, a text of one word would do as well by recorded success as the whole skill, and score higher.
+    """
+    steps = [step for step in structure.steps if step.words]
+    steps = [step for step in steps if episode_id in step.succeeded_ids] or steps
+    stated = [sum(word in words for word in step.words) >= _STATED_SHARE * len(step.words) for step in steps]
+    return sum(stated) >= _COVERED_SHARE * len(steps)
+
+
+def _compare(present: _Version, tried: _Version) -> tuple[_Version, _Version, str]:
+    """Return the version that ends, the one that stays, and why."""
+    if tried.pems >= present.pems:
+        return present, tried, f"replaced by version {tried.number}: PEMS {present.pems:.4f} -> {tried.pems:.4f}"
+    return tried, present, f"not kept: PEMS {tried.pems:.4f}, version {present.number} has {present.pems:.4f}"
+
+
+def _observed(version: _Version, evidence: Evidence) -> str:
+    """Say in words what is known of a version."""
+    lines = [
+        f"Success rate {version.success_rate:.2f} over {len(evidence.sources)} episodes; {version.num_tokens} tokens."
+    ]
+    lines += [f"Failed: {episode.task_description}" for episode in version.failed[:_MOST_FAILURES_SHOWN]]
+    lines += [f"Failed before: {pitfall.action}. {pitfall.feedback}".strip() for pitfall in evidence.structure.pitfalls]
+    return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""Families: which episodes teach which skill, so that another clustering of the same episodes makes no skill twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fluxmem_local.graph import EpisodicNode, ProceduralNode
+from fluxmem_local.memory_store import Outcome
+from fluxmem_local.types import FloatArray, NodeState
+
+from .clustering import ALIKE_COSINE
+from .induction import counts_as_success
+
+__all__ = ["Family", "find_families", "is_induced"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Episodes that succeeded and failed at one kind of task, and the skill they taught already, or None."""
+
+    skill: ProceduralNode | None
+    successes: tuple[EpisodicNode, ...]
+    failures: tuple[EpisodicNode, ...]
+
+    def digest(self, outcomes: Sequence[Outcome], *, replayed: bool) -> str:
+        """Return a SHA-256 (hex) of all that a skill of this family is made of and judged by."""
+        seen = [
+            [
+                [each.id, each.task_description, each.trajectory, each.success, each.feedback]
+                for each in sorted(episodes, key=lambda episode: episode.id)
+            ]
+            for episodes in (self.successes, self.failures)
+        ]
+        used = sorted([each.episode_id, each.helped, each.hurt] for each in outcomes)
+        text = json.dumps([seen, used, replayed], ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class _Group:
+    skill: ProceduralNode | None
+    successes: list[EpisodicNode]
+    failures: dict[str, EpisodicNode]
+    centre: FloatArray
+
+
+def is_induced(skill: ProceduralNode) -> bool:
+    """Tell whether consolidation made this skill; written or imported ones are never rewritten by it."""
+    return "structure" in skill.metadata and skill.variant_of is None and skill.state is not NodeState.TRIAL
+
+
+def find_families(
+    clusters: Sequence[Sequence[EpisodicNode]],
+    skills: Sequence[ProceduralNode],
+    vectors: Mapping[str, FloatArray],
+    *,
+    min_support: int,
+    trust_clusters: bool,
+) -> list[Family]:
+    """Divide episodes among the skills there are and those to come.
+
+    A success that a skill was distilled from stays with that skill. A new one goes to the nearest skill that its
+    cluster shares episodes with, or to the nearest of all, if it is alike; what is left of a cluster makes a new skill
+    when it has ``min_support`` successes. Failures go to the nearest family of their cluster that they are alike to.
+
+    Args:
+        clusters: of episodes of one scope each.
+        skills: all skills in order of creation.
+        vectors: unit vectors of all episodes by id, shape ``(d,)``.
+        min_support: successes that a new skill needs.
+        trust_clusters: the user gave their number: they count even where their episodes aren't alike.
+    """
+    episodes = {episode.id: episode for cluster in clusters for episode in cluster}
+    groups = _existing(skills, episodes, vectors)
+    taken = {episode.id: group for group in reversed(groups) for episode in group.successes}
+    families = list(groups)
+    for cluster in clusters:
+        scope = cluster[0].scope
+        free = [each for each in cluster if counts_as_success(each) and each.id not in taken]
+        sharing = [group for group in groups if any(taken.get(each.id) is group for each in cluster)]
+        in_scope = [group for group in groups if group.skill is not None and group.skill.scope == scope]
+        left = []
+        for episode in free:
+            group = _nearest(episode, sharing, vectors, least=-1.0 if trust_clusters else ALIKE_COSINE)
+            if group is None and not trust_clusters:
+                group = _nearest(episode, in_scope, vectors, least=ALIKE_COSINE)
+            if group is None:
+                left.append(episode)
+            else:
+                group.successes.append(episode)
+        local = list(sharing)
+        if len(left) >= min_support and (not sharing or _are_alike(left, vectors)):
+            fresh = _Group(None, left, {}, _mean(left, vectors))
+            families.append(fresh)
+            local.append(fresh)
+        for episode in cluster:
+            if episode.status == "failed":
+                group = _nearest(episode, local, vectors, least=-1.0 if trust_clusters else ALIKE_COSINE)
+                if group is not None:
+                    group.failures[episode.id] = episode
+    return [
+        Family(
+            skill=group.skill,
+            successes=tuple(sorted(group.successes, key=lambda episode: (episode.created_at, episode.id))),
+            failures=tuple(sorted(group.failures.values(), key=lambda episode: (episode.created_at, episode.id))),
+        )
+        for group in families
+        if group.successes
+    ]
+
+
+def _existing(
+    skills: Sequence[ProceduralNode], episodes: Mapping[str, EpisodicNode], vectors: Mapping[str, FloatArray]
+) -> list[_Group]:
+    groups = []
+    for skill in filter(is_induced, skills):
+        sources = [episodes[id] for id in skill.source_episode_ids if id in episodes]
+        sources = [episode for episode in sources if counts_as_success(episode)]
+        failed = [episodes[id] for id in skill.metadata.get("failed_episode_ids", ()) if id in episodes]
+        if sources:
+            groups.append(_Group(skill, sources, {each.id: each for each in failed}, _mean(sources, vectors)))
+    return groups
+
+
+def _mean(episodes: Sequence[EpisodicNode], vectors: Mapping[str, FloatArray]) -> FloatArray:
+    mean: FloatArray = np.mean([vectors[episode.id] for episode in episodes], axis=0, dtype=np.float32)
+    return mean
+
+
+def _nearest(
+    episode: EpisodicNode, groups: Sequence[_Group], vectors: Mapping[str, FloatArray], *, least: float
+) -> _Group | None:
+    """Find the group with the highest mean cosine to an episode, if that is at least ``least``."""
+    if not groups:
+        return None
+    cosines = [float(vectors[episode.id] @ group.centre) for group in groups]
+    best = int(np.argmax(cosines))
+    return groups[best] if cosines[best] >= least else None
+
+
+def _are_alike(episodes: Sequence[EpisodicNode], vectors: Mapping[str, FloatArray]) -> bool:
+    rows = np.stack([vectors[episode.id] for episode in episodes])
+    count = len(rows)
+    if count < 2:
+        return True
+    pairs = float(np.square(rows.sum(axis=0)).sum()) - count
+    return pairs / (count * (count - 1)) >= ALIKE_COSINE

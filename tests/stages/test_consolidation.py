@@ -1,0 +1,366 @@
+"""Stage III as a whole, on a real store in memory."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.errors import ModelOutputError
+from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, SemanticNode
+from fluxmem_local.index import ExactVectorStore
+from fluxmem_local.interfaces import BaseLLM
+from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.stages.consolidation import ConsolidationReport, StageIII
+from fluxmem_local.testing import FailingLLM, HashEmbedder, ScriptedLLM
+from fluxmem_local.types import Layer, NodeState, Scope
+
+PLACES = {"gray coat": "wardrobe", "white duvet": "chest of drawers", "black blanket": "chest of drawers"}
+COUNTRIES = ("Kenya", "Peru", "Norway")
+
+
+def put(item: str, place: str, *, success: bool = True, **settings: Any) -> EpisodicNode:
+    return EpisodicNode(
+        task_description=f"put the {item} in its usual place",
+        trajectory=(("a bedroom", f"take {item}"), ("a closed thing", f"open {place}"), ("", f"put {item} in {place}")),
+        success=success,
+        feedback="" if success else f"no reward: {item} does not belong in {place}",
+        **settings,
+    )
+
+
+def rank(country: str, **settings: Any) -> EpisodicNode:
+    return EpisodicNode(
+        task_description=f"rank athletes of {country} by medals won per season",
+        trajectory=(("a CSV table", f"group rows of {country} by athlete"), ("", "sort groups by average")),
+        success=True,
+        **settings,
+    )
+
+
+@pytest.fixture
+def store(embedder: HashEmbedder) -> MemoryStore:
+    return MemoryStore.open(None, dimension=embedder.dimension, fingerprint=embedder.fingerprint)
+
+
+@pytest.fixture
+def add(store: MemoryStore, embedder: HashEmbedder) -> Callable[..., Any]:
+    async def add_nodes(*nodes: Node) -> list[str]:
+        vectors = await embedder.embed_batch([node.content for node in nodes])
+        ready = [replace(node, embedding=vector) for node, vector in zip(nodes, vectors, strict=True)]
+        with store.transaction() as change:
+            return change.add_nodes(ready)
+
+    return add_nodes
+
+
+@pytest.fixture
+def consolidate(store: MemoryStore, embedder: HashEmbedder) -> Callable[..., Any]:
+    async def run(llm: BaseLLM | None = None, *, replay_fn: Any = None, dry_run: bool = False, **settings: Any) -> Any:
+        stage = StageIII(store, embedder, llm, FluxMemConfig(**settings))
+        return await stage.run(replay_fn=replay_fn, dry_run=dry_run)
+
+    return run
+
+
+def skills_of(store: MemoryStore) -> list[ProceduralNode]:
+    nodes = store.select(layers=(Layer.PROCEDURAL,), states=(NodeState.ACTIVE, NodeState.DEMOTED))
+    return [node for node in nodes if isinstance(node, ProceduralNode)]
+
+
+def everything(store: MemoryStore) -> list[Any]:
+    nodes = store.select(states=tuple(NodeState))
+    return [nodes, store.edges(), store.outcomes(), store.edits()]
+
+
+class TestInduction:
+    async def test_three_like_successes_make_one_skill_with_its_links(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        ids = await add(*(put(item, place) for item, place in PLACES.items()))
+        report = await consolidate()
+        (skill,) = skills_of(store)
+        assert report.induced_skills == (skill.id,)
+        assert set(skill.source_episode_ids) == set(ids)
+        assert {edge.source_id for edge in store.edges(target_ids=[skill.id], kinds=("distill",))} == set(ids)
+        assert skill.skill_text.splitlines()[:4] == [
+            "When to use: put the <1:item> in its usual place",
+            "1. take <1:item>",
+            "2. open <2:item>",
+            "3. put <1:item> in <2:item>",
+        ]
+        assert json.loads(json.dumps(skill.metadata["structure"]))["steps"][0]["succeeded_ids"] == sorted(ids)
+        assert store.embeddings([skill.id]).any()
+
+    @pytest.mark.parametrize(
+        "episodes",
+        [
+            [put("gray coat", "wardrobe")],
+            [put(item, place, success=False) for item, place in PLACES.items()],
+            [replace(put(item, place), trajectory=()) for item, place in PLACES.items()],
+            [replace(put(item, place), trajectory=(("a room", "  "),)) for item, place in PLACES.items()],
+            [replace(put(item, place), status="interrupted") for item, place in PLACES.items()],
+            [replace(put(item, place), metadata={"rolled_back": True}) for item, place in PLACES.items()],
+        ],
+        ids=["one episode", "failures only", "no steps", "blank actions", "interrupted", "rolled back"],
+    )
+    async def test_what_teaches_nothing_makes_no_skill(
+        self, store: MemoryStore, add: Any, consolidate: Any, episodes: Sequence[EpisodicNode]
+    ) -> None:
+        await add(*episodes)
+        report = await consolidate()
+        assert (report.induced_skills, skills_of(store), report.graph_pems) == ((), [], 0.0)
+
+    async def test_an_empty_memory_gives_an_empty_report(self, consolidate: Any) -> None:
+        report = await consolidate()
+        assert (report["clusters"], report["induced_skills"], report["converged"], report["status"]) == (
+            0,
+            (),
+            False,
+            "ok",
+        )
+
+    async def test_two_kinds_of_tasks_make_two_skills(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()), *(rank(country) for country in COUNTRIES))
+        report = await consolidate()
+        assert report.clusters == 2
+        assert sorted(skill.metadata["name"] for skill in skills_of(store)) == [
+            "put-usual-place",
+            "rank-athletes-medals-won-per-season",
+        ]
+
+    async def test_users_share_no_skill(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
+        ada, ben = Scope(user="ada"), Scope(user="ben")
+        await add(*(put(*pair, scope=scope) for scope in (ada, ben) for pair in PLACES.items()))
+        await consolidate()
+        for skill in skills_of(store):
+            assert {node.scope for node in store.get_many(skill.source_episode_ids)} == {skill.scope}
+        assert {skill.scope for skill in skills_of(store)} == {ada, ben}
+
+    async def test_two_of_each_user_are_not_enough(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
+        pairs = list(PLACES.items())[:2]
+        await add(*(put(*pair, scope=Scope(user=user)) for user in ("ada", "ben") for pair in pairs))
+        await consolidate()
+        assert skills_of(store) == []
+
+
+class TestRunningAgain:
+    async def test_the_same_episodes_change_nothing(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()), *(rank(country) for country in COUNTRIES))
+        first = await consolidate()
+        before = everything(store)
+        second = await consolidate()
+        assert everything(store) == before
+        assert (second.induced_skills, second.updated_skills) == ((), ())
+        assert second.graph_pems == first.graph_pems > 0
+        assert second.pems_history == first.pems_history
+
+    async def test_pems_does_not_fall_by_the_count_of_skills_alone(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()))
+        await consolidate()
+        (skill,) = skills_of(store)
+        await add(*(rank(country) for country in COUNTRIES))
+        await consolidate()
+        assert len(skills_of(store)) == 2
+        assert store.get(skill.id) == skill
+
+    async def test_unrelated_news_makes_no_second_skill_of_the_old_episodes(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()), put("red sock", "drawer"), put("blue sock", "drawer"))
+        await consolidate(num_clusters=1)
+        before = skills_of(store)
+        await add(
+            rank("Chile"), EpisodicNode(task_description="water plants", trajectory=(("", "pour"),), success=True)
+        )
+        for number in (None, 2, 3, 5):
+            report = await consolidate(num_clusters=number)
+            assert report.induced_skills == ()
+            assert [skill.skill_text for skill in skills_of(store)] == [skill.skill_text for skill in before]
+
+    async def test_more_of_the_same_kind_updates_the_skill(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()))
+        await consolidate()
+        (before,) = skills_of(store)
+        (new,) = await add(put("red sock", "drawer"))
+        report = await consolidate()
+        (after,) = skills_of(store)
+        assert (report.induced_skills, report.updated_skills) == ((), (before.id,))
+        assert after.source_episode_ids == (*before.source_episode_ids, new)
+        assert len(store.edges(target_ids=[after.id], kinds=("distill",))) == 4
+        again = everything(store)
+        await consolidate()
+        assert everything(store) == again
+
+    async def test_a_failure_becomes_a_pitfall_and_stays_one(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()), put("red coat", "desk", success=False))
+        await consolidate()
+        (skill,) = skills_of(store)
+        assert "Avoid: put red coat in desk (no reward: red coat does not belong in desk)" in skill.skill_text
+        await add(rank("Chile"))
+        assert (await consolidate()).updated_skills == ()
+
+
+class TestLanguageModel:
+    async def test_a_grounded_description_is_used(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()))
+        report = await consolidate(ScriptedLLM({"extract_skills": ["Take the coat, open the wardrobe, put it in."]}))
+        (skill,) = skills_of(store)
+        assert skill.skill_text.splitlines()[1] == "Take the coat, open the wardrobe, put it in."
+        assert (report.status, report.llm_calls, report.llm_failures) == ("ok", 2, 1)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            "",
+            "[]",
+            "As an assistant I would be delighted to help you achieve excellence today!",
+            '{"type": "object", "properties": {"name": {"type": "string"}}}',
+            '{"name": "put coat", "steps": ["take coat", ',
+            "medal " * 58_279,
+            "put " * 58_279,
+            None,
+            ModelOutputError("cut off"),
+            ConnectionError("no such model"),
+        ],
+        ids=[
+            "empty",
+            "list",
+            "prose",
+            "schema",
+            "cut off",
+            "loop",
+            "grounded loop",
+            "None",
+            "typed error",
+            "any error",
+        ],
+    )
+    async def test_a_bad_answer_loses_nothing_and_is_counted(
+        self, store: MemoryStore, add: Any, consolidate: Any, answer: Any
+    ) -> None:
+        ids = await add(*(put(*pair) for pair in PLACES.items()), SemanticNode(content="coats hang in wardrobes"))
+        before = store.get_many(ids)
+        llm = ScriptedLLM({"extract_skills": lambda **_: answer, "refine_skill": lambda **_: answer})
+        if isinstance(answer, Exception):
+            llm = ScriptedLLM({"extract_skills": [answer] * 9, "refine_skill": [answer] * 9})
+        report = await consolidate(llm)
+        assert store.get_many(ids) == before
+        (skill,) = skills_of(store)
+        assert skill.skill_text.startswith("When to use: put the <1:item> in its usual place\n1. take")
+        assert (report.status, report.llm_calls, report.llm_failures) == ("failed", 2, 2)
+
+    async def test_a_model_that_always_fails_is_asked_at_most_twice_a_skill(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()), *(rank(country) for country in COUNTRIES))
+        llm = FailingLLM()
+        assert (await consolidate(llm)).status == "failed"
+        assert len(skills_of(store)) == 2
+        assert llm.num_calls == 4
+        assert (await consolidate(llm)).status == "ok"
+        assert llm.num_calls == 4
+
+    async def test_a_prompt_does_not_grow_with_the_memory(self, add: Any, consolidate: Any) -> None:
+        await add(*(put(f"coat {number}", "wardrobe") for number in range(30)))
+        llm = ScriptedLLM()
+        await consolidate(llm)
+        (call,) = llm.calls_of("extract_skills")
+        assert len(call.arguments["trajectories"]) == 8
+
+
+class TestWriting:
+    async def test_a_dry_run_reports_and_changes_nothing(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()))
+        before = (everything(store), store.meta("tidied_at"), store.stats()["generation"])
+        report = await consolidate(dry_run=True)
+        assert (everything(store), store.meta("tidied_at"), store.stats()["generation"]) == before
+        assert len(report.induced_skills) == 1
+        assert report.graph_pems > 0
+        assert report.dry_run
+
+    async def test_an_error_of_the_replay_changes_nothing(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()))
+        before = everything(store)
+
+        def replay(episode: EpisodicNode, skill: ProceduralNode) -> bool:
+            raise RuntimeError("the simulator is down")
+
+        with pytest.raises(RuntimeError, match="simulator"):
+            await consolidate(replay_fn=replay)
+        assert everything(store) == before
+
+    async def test_episodes_that_change_meanwhile_are_skipped_and_named(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        ids = await add(*(put(*pair) for pair in PLACES.items()), *(rank(country) for country in COUNTRIES))
+
+        def replay(episode: EpisodicNode, skill: ProceduralNode) -> bool:
+            if ids[0] in {node.id for node in store.select(layers=(Layer.EPISODIC,))}:
+                store.forget(ids=[ids[0]])
+            return True
+
+        report = await consolidate(replay_fn=replay)
+        (skill,) = skills_of(store)
+        assert skill.metadata["name"] == "rank-athletes-medals-won-per-season"
+        ((_, reason),) = report.skipped
+        assert "meanwhile" in reason
+        assert store.verify().ok
+
+    async def test_another_consolidation_that_was_faster_is_not_repeated(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()))
+        once: list[ConsolidationReport] = []
+
+        async def replay(episode: EpisodicNode, skill: ProceduralNode) -> bool:
+            if not once:
+                once.append(await consolidate())
+            return True
+
+        report = await consolidate(replay_fn=replay)
+        assert len(skills_of(store)) == 1
+        assert len(report.skipped) == 1
+
+    async def test_the_users_vector_stores_are_kept(self, embedder: HashEmbedder) -> None:
+        given = {layer: ExactVectorStore(embedder.dimension) for layer in Layer}
+        store = MemoryStore.open(
+            None, dimension=embedder.dimension, fingerprint=embedder.fingerprint, vector_stores=given
+        )
+        episodes = [put(*pair) for pair in PLACES.items()]
+        vectors = await embedder.embed_batch([episode.content for episode in episodes])
+        with store.transaction() as change:
+            change.add_nodes([replace(node, embedding=row) for node, row in zip(episodes, vectors, strict=True)])
+        await StageIII(store, embedder, None, FluxMemConfig()).run()
+        (skill,) = skills_of(store)
+        found = store.nearest(Layer.PROCEDURAL, await embedder.embed_text(skill.skill_text), 1)
+        assert found[0][0] == skill.id
+        assert len(store.nearest(Layer.EPISODIC, vectors[0], 5)) == 3
+        assert [len(given[layer]) for layer in (Layer.EPISODIC, Layer.PROCEDURAL)] == [3, 1]
+
+    async def test_a_memory_without_an_embedder_consolidates_too(self) -> None:
+        store = MemoryStore.open(None)
+        with store.transaction() as change:
+            change.add_nodes([put(*pair) for pair in PLACES.items()])
+        report = await StageIII(store, None, None, FluxMemConfig()).run()
+        assert len(report.induced_skills) == 1
+        assert (await StageIII(store, None, None, FluxMemConfig()).run()).induced_skills == ()
+
+    async def test_the_graphs_rules_hold_afterwards(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()), *(rank(country) for country in COUNTRIES))
+        await consolidate()
+        assert store.verify().ok
+        report = await consolidate()
+        assert json.loads(json.dumps(report.to_dict()))["status"] == "ok"
+        assert time.time() >= float(store.meta("tidied_at") or 0)
