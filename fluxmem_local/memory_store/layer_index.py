@@ -157,7 +157,7 @@ class LayerIndex:
 
     def _embedded_since(self, connection: sqlite3.Connection, since: int) -> Iterator[tuple[Sequence[str], FloatArray]]:
         cursor = connection.execute(
-            "SELECT id, embedding FROM nodes WHERE layer = ? AND rev > ? AND embedding IS NOT NULL ORDER BY key",
+            "SELECT id, embedding FROM nodes WHERE layer = ? AND rev > ? AND embedding IS NOT NULL ORDER BY rev, key",
             (str(self.layer), since),
         )
         while rows := cursor.fetchmany(_BATCH):

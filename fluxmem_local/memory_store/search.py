@@ -102,8 +102,11 @@ def _filtered(
     while asked:
         hits = search(asked)
         listed = json.dumps([id for id, _ in hits])
+        # The cross join fixes the order: each hit is looked up, where SQLite might read the whole layer.
         rows = connection.execute(
-            f"SELECT id FROM nodes WHERE id IN (SELECT value FROM json_each(?)) AND {sql}", [listed, *values]
+            "SELECT nodes.id FROM (SELECT value AS hit FROM json_each(?)) CROSS JOIN nodes ON nodes.id = hit "
+            f"WHERE {sql}",
+            [listed, *values],
         ).fetchall()
         allowed = {row["id"] for row in rows}
         kept = [hit for hit in hits if hit[0] in allowed]

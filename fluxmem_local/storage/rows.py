@@ -100,7 +100,9 @@ def insert_node(connection: sqlite3.Connection, columns: dict[str, Any]) -> None
 def find_twin(connection: sqlite3.Connection, key: str, scope: Scope) -> sqlite3.Row | None:
     """Return the row of the fact with this content key in this very scope, or None; active ones first."""
     row: sqlite3.Row | None = connection.execute(
-        "SELECT * FROM nodes WHERE layer = 'semantic' AND content_key = ? AND state != 'trial' "
+        # Named, because without statistics SQLite may take an index that reads the whole layer.
+        "SELECT * FROM nodes INDEXED BY nodes_by_content WHERE layer = 'semantic' AND content_key = ? "
+        "AND state != 'trial' "
         "AND scope_user IS ? AND scope_agent IS ? AND scope_session IS ? ORDER BY state != 'active', key LIMIT 1",
         (key, scope.user, scope.agent, scope.session),
     ).fetchone()

@@ -40,7 +40,7 @@ CREATE TABLE nodes (
 CREATE INDEX nodes_by_rev ON nodes (layer, rev);
 CREATE INDEX nodes_by_state ON nodes (layer, state, key);
 CREATE INDEX nodes_hidden ON nodes (layer, key) WHERE state != 'active';
-CREATE INDEX nodes_by_content ON nodes (content_key) WHERE layer = 'semantic';
+CREATE INDEX nodes_by_content ON nodes (content_key, scope_user, scope_agent, scope_session) WHERE layer = 'semantic';
 CREATE INDEX nodes_by_user ON nodes (scope_user, layer);
 CREATE INDEX nodes_by_original ON nodes (variant_of) WHERE variant_of IS NOT NULL;
 CREATE INDEX nodes_on_trial ON nodes (trial_of) WHERE trial_of IS NOT NULL;
