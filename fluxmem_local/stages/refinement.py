@@ -212,6 +212,7 @@ class StageII:
             trials.append(trial)
             changes = await self._changes(proposal, diagnosis, failure, llm)
             staying = _staying(progress, proposal.action)
+            changes = _at_originals(changes, [change for change in progress.active if change not in staying])
             if not changes or self._shown_ids(_edited(formed, [*staying, *changes])) in shown:
                 continue
             self._attributed(diagnosis.attribution.choosing(proposal), progress, step_index)
@@ -288,6 +289,21 @@ def _edited(formed: Subgraph, changes: list[Change]) -> Subgraph:
     for change in changes:
         formed = change.apply(formed)
     return formed
+
+
+def _at_originals(changes: list[Change], dropped: list[Change]) -> list[Change]:
+    """Let a cut that aims at a version which is taken back in the same round hit what is left then: its original."""
+    originals = {version.id: id for change in dropped for id, version in change.variants.items()}
+    return [
+        replace(
+            change,
+            cut=frozenset(originals.get(id, id) for id in change.cut),
+            edit=replace(change.edit, targets=tuple(originals.get(id, id) for id in change.edit.targets)),
+        )
+        if change.cut & originals.keys()
+        else change
+        for change in changes
+    ]
 
 
 def _judged(trials: list[Trial], progress: Progress, had_effect: bool) -> list[Trial]:
