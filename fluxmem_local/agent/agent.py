@@ -5,31 +5,39 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import DimensionError, InvalidInputError
-from fluxmem_local.graph import Node, SemanticNode
+from fluxmem_local.graph import Edit, Node, SemanticNode
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM, BaseVectorStore, approximate_tokens
 from fluxmem_local.memory_store import HistoryEntry, MemoryStore, Receipt, VerifyReport
 from fluxmem_local.retrieval import Hit, Retriever, serialize_context
 from fluxmem_local.settings import load_config
+from fluxmem_local.stages.consolidation import ConsolidationReport, StageIII
+from fluxmem_local.stages.edits import undo_edit
+from fluxmem_local.stages.evolution import ReplayFn
+from fluxmem_local.stages.execution import ExecuteFn
 from fluxmem_local.stages.formation import StageI
+from fluxmem_local.storage.portable import ImportReport, export_lines, import_lines
 from fluxmem_local.types import Layer, Scope
 
+from .answering import Answer, ask
 from .builder import build_embedder, build_llm
 from .embedding import CheckedEmbedder
 from .knowledge import IngestReport, Knowledge
 from .maintenance import ReindexReport, reindex
+from .results import EventListener, TaskResult
+from .tasks import TaskRunner
 
-__all__ = ["FluxMemAgent"]
+__all__ = ["CONFIGURED", "Configured", "FluxMemAgent"]
 
 
-class _Configured:
+class Configured:
     """The type of the default that says: the model which the settings name."""
 
 
-_CONFIGURED: Final = _Configured()
+CONFIGURED: Final = Configured()
 _Scoped = Scope | Mapping[str, str | None] | None
 
 
@@ -89,6 +97,7 @@ class FluxMemAgent:
         self._knowledge = Knowledge(self._store, self.embedder)
         self._retriever = Retriever(self._store, self.embedder, self.llm, self.config)
         self._formation = StageI(self._retriever, self.config)
+        self._runner = TaskRunner(self._store, self._retriever, self._formation, self.embedder, self.llm, self.config)
 
     @classmethod
     def open(
@@ -96,8 +105,8 @@ class FluxMemAgent:
         path: str | os.PathLike[str] | None,
         *,
         config: FluxMemConfig | None = None,
-        llm: BaseLLM | _Configured | None = _CONFIGURED,
-        embedder: BaseEmbedder | _Configured | None = _CONFIGURED,
+        llm: BaseLLM | Configured | None = CONFIGURED,
+        embedder: BaseEmbedder | Configured | None = CONFIGURED,
         create: bool = True,
         accept_other_embedder: bool = False,
     ) -> FluxMemAgent:
@@ -118,8 +127,8 @@ class FluxMemAgent:
         """
         config = config if config is not None else load_config(directory=path)
         return cls(
-            build_llm(config) if isinstance(llm, _Configured) else llm,
-            build_embedder(config) if isinstance(embedder, _Configured) else embedder,
+            build_llm(config) if isinstance(llm, Configured) else llm,
+            build_embedder(config) if isinstance(embedder, Configured) else embedder,
             config,
             path=path,
             create=create,
@@ -226,6 +235,99 @@ class FluxMemAgent:
             count_tokens=self.llm.count_tokens if self.llm is not None else approximate_tokens,
         ).text
 
+    async def run_task(
+        self,
+        task_query: str,
+        execute_fn: ExecuteFn,
+        observations: Sequence[str] | None = None,
+        scope: _Scoped = None,
+        context_ids: Sequence[str] | None = None,
+        *,
+        on_event: EventListener | None = None,
+    ) -> TaskResult:
+        """Run a task, each observation one step; repair the memory when a step fails, and learn from how it ended.
+
+        Args:
+            task_query: the task.
+            execute_fn: called with the context, once a round and never after a success; it returns
+                ``(result, feedback, success)``, or an awaitable of it. An exception in it is feedback.
+            observations: what the agent sees at each step; None: one step without any.
+            scope: whose task it is; None: shared.
+            context_ids: start each step from exactly these nodes in place of Stage I's choice.
+            on_event: called with each event while the task runs.
+
+        Raises:
+            BlankTextError: the task has no visible character.
+            InvalidInputError: no observation, or the task function returned something else.
+            NotFoundError: an unknown context id.
+        """
+        return await self._runner.run_task(task_query, execute_fn, observations, scope, context_ids, on_event)
+
+    async def run_step(
+        self,
+        task_query: str,
+        observation: str,
+        execute_fn: ExecuteFn,
+        step_index: int = 0,
+        scope: _Scoped = None,
+        context_ids: Sequence[str] | None = None,
+        *,
+        on_event: EventListener | None = None,
+    ) -> TaskResult:
+        """Run one step as a task of its own; ``step_index`` numbers it in its links and events.
+
+        Raises:
+            BlankTextError: the task has no visible character.
+            InvalidInputError: a negative step index, or the task function returned something else.
+            NotFoundError: an unknown context id.
+        """
+        return await self._runner.run_step(
+            task_query, observation, execute_fn, step_index, scope, context_ids, on_event
+        )
+
+    async def record_episode(
+        self,
+        task: str,
+        trajectory: Sequence[tuple[str, str]],
+        success: bool,
+        feedback: str = "",
+        used_ids: Sequence[str] = (),
+        scope: _Scoped = None,
+    ) -> str:
+        """Record a task that ran elsewhere, with the nodes it used, and return its episode's id.
+
+        Raises:
+            BlankTextError: the task has no visible character.
+            InvalidInputError: the trajectory is not made of (observation, action) pairs.
+            NotFoundError: an unknown node among ``used_ids``.
+        """
+        return await self._runner.record_episode(task, trajectory, success, feedback, used_ids, scope)
+
+    async def ask(self, question: str, *, scope: _Scoped = None, on_event: EventListener | None = None) -> Answer:
+        """Answer a question from memory alone, check the answer against the facts, and record the episode.
+
+        An answer that the facts do not support is tried again with a repaired memory; if none is supported, the answer
+        says that the memory does not say, and cites nothing.
+
+        Raises:
+            ModelError: there is no language model, or it cannot work.
+            BlankTextError: the question has no visible character.
+        """
+        return await ask(self._runner, self.llm, question, scope=Scope.coerce(scope), on_event=on_event)
+
+    async def consolidate(self, replay_fn: ReplayFn | None = None, dry_run: bool = False) -> ConsolidationReport:
+        """Distil episodes into skills, let the skills mature, and tidy the graph (Stage III).
+
+        Running it again on the same episodes changes nothing.
+
+        Args:
+            replay_fn: ``(episode, skill) -> bool``, plain or async: does the episode's task succeed with this skill?
+                None: recorded evidence decides.
+            dry_run: only report.
+        """
+        stage = StageIII(self._store, self.embedder, self.llm, self.config)
+        return await stage.run(replay_fn, dry_run)
+
     async def update(self, id: str, content: str) -> Node:
         """Give a node new content, embedded anew; metadata and links stay, the old content goes to its history.
 
@@ -264,6 +366,31 @@ class FluxMemAgent:
             ModelError: the agent has no embedder.
         """
         return await reindex(self._store, self.embedder, on_progress=on_progress)
+
+    def undo(self, edit_id: str) -> Edit:
+        """Take a kept repair of the graph back, and return the edit as it stands then.
+
+        Raises:
+            NotFoundError: no such edit.
+            InvalidInputError: the edit changes nothing, or no longer.
+        """
+        return undo_edit(self._store, edit_id)
+
+    def export(self, file: IO[str]) -> int:
+        """Write the whole memory as JSON Lines and return their number."""
+        num_lines = 0
+        for line in export_lines(self._store):
+            file.write(line + "\n")
+            num_lines += 1
+        return num_lines
+
+    def import_(self, file: IO[str]) -> ImportReport:
+        """Take in what ``export`` wrote, all or nothing; nodes that are there already are not doubled.
+
+        Raises:
+            ImportFormatError: a line that cannot be read; the message gives its number.
+        """
+        return import_lines(self._store, file)
 
     def get(self, id: str) -> Node:
         """Return a node.

@@ -41,4 +41,5 @@ def build_llm(config: FluxMemConfig) -> BaseLLM | None:
         dtype=config.dtype,
         batch_size=config.llm_batch_size,
         max_new_tokens=config.max_new_tokens,
+        seed=config.seed,
     )

@@ -11,6 +11,7 @@ from fluxmem_local.errors import BlankTextError, InvalidInputError
 from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore, Receipt
+from fluxmem_local.results import ByKey
 from fluxmem_local.text import chunk_text, content_key, is_blank
 from fluxmem_local.types import Layer, Scope
 
@@ -23,7 +24,7 @@ _FACTS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IngestReport:
+class IngestReport(ByKey):
     """What became of one source: its nodes' ids in their order, and how many of them were new.
 
     ``unchanged`` says that this very content of the source was taken in before, and nothing was done; ``removed``

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from fluxmem_local.errors import ModelError
 from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.results import ByKey
 from fluxmem_local.types import FloatArray
 
 __all__ = ["ReindexReport", "reindex"]
@@ -19,16 +19,12 @@ _NODES_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReindexReport:
+class ReindexReport(ByKey):
     """What a reindex did: nodes embedded, and the embedder before and after it (None: the memory had none)."""
 
     num_embedded: int
     fingerprint_before: str | None
     fingerprint: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON-ready data."""
-        return asdict(self)
 
 
 async def reindex(
