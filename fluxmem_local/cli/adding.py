@@ -1,0 +1,139 @@
+"""`fluxmem init` and `fluxmem add`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fluxmem_local.agent.knowledge import IngestReport
+from fluxmem_local.errors import FluxMemError, InvalidInputError, ModelError
+from fluxmem_local.types import Scope
+
+from .output import BAD_INPUT, note, print_json
+from .progress import progress
+from .session import Session, Verb, scope_options
+from .sources import find_files, read_source
+
+__all__ = ["COMMANDS"]
+
+
+@click.command(cls=Verb)
+@click.pass_obj
+def init(session: Session) -> None:
+    """Make an empty memory; one that is there already stays as it is.
+
+    The memory belongs to the embedding model that is configured now, as its first `add` would make it.
+
+    \b
+    Example:
+      fluxmem --memory ./memory init
+    """
+    existed = (session.directory / "memory.sqlite3").exists()
+    with session.open(embedder=True, create=True) as agent:
+        stats = agent.stats
+    if session.as_json:
+        print_json({"memory": session.directory, "created": not existed, **stats})
+    else:
+        click.echo(f"{'there is a memory already' if existed else 'made an empty memory'} in {session.directory}")
+
+
+@click.command(cls=Verb)
+@click.argument("paths", metavar="FILE|DIR|-...", nargs=-1, required=True)
+@click.option("--source", help="Name the facts' source; else each file's path, and 'stdin'.")
+@click.option("--chunk-size", type=int, help="Characters of a fact at most; else the setting chunk_size.")
+@click.option("--metadata", metavar="JSON", help="A JSON object that each fact's metadata begins with.")
+@click.option("--jsonl", is_flag=True, help="Read as JSON Lines whatever the suffix, stdin too.")
+@scope_options
+@click.pass_obj
+def add(
+    session: Session,
+    paths: tuple[str, ...],
+    source: str | None,
+    chunk_size: int | None,
+    metadata: str | None,
+    jsonl: bool,
+    scope: Scope | None,
+) -> None:
+    """Add files, folders with all below them, or stdin (-) to the memory.
+
+    Text and Markdown are cut into facts. A .jsonl file holds a fact a line, {"content": ..., "metadata": {...},
+    "source": ..., "id": ...}, or a chat message, {"speaker": ..., "text": ..., "time": ...}. A file that was added
+    before and has not changed is passed over; of one that has changed, facts that are gone are forgotten.
+
+    \b
+    Examples:
+      fluxmem add notes.md handbook/
+      echo "The lease ends in May." | fluxmem add -
+      fluxmem add chat.jsonl --user ada
+    """
+    named = find_files([Path(path) for path in paths if path != "-"])
+    entries: list[tuple[str, Callable[[], bytes]]] = [(str(file), file.read_bytes) for file in named.files]
+    if "-" in paths:
+        entries.append((source or "stdin", sys.stdin.buffer.read))
+    settings: dict[str, Any] = {
+        "scope": scope or Scope(),
+        "metadata": _json_object(metadata),
+        "source": source,
+        "lines": jsonl or None,
+    }
+    reports: list[IngestReport] = []
+    errors: list[str] = []
+    with session.open(embedder=True, create=True, chunk_size=chunk_size) as agent:
+        for number, (name, read) in enumerate(entries, start=1):
+            try:
+                found = read_source(name, read(), chunk_size=agent.config.chunk_size, **settings)
+                with progress(f"{number}/{len(entries)} {Path(name).name}", len(found.facts)) as advance:
+                    coming = agent.ingest(found.name, found.facts, found.digest, scope, on_progress=advance)
+                    reports.append(asyncio.run(coming))
+            except ModelError:
+                # No further file would fare better.
+                raise
+            except (FluxMemError, OSError) as error:
+                message = " ".join(str(error).split())
+                errors.append(message if name in message else f"{name}: {message}")
+    _print_reports(session, reports, errors, named.num_passed_over)
+    if errors:
+        sys.exit(BAD_INPUT)
+
+
+def _json_object(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidInputError(f"--metadata is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidInputError('--metadata must be a JSON object, such as {"team": "ops"}')
+    return value
+
+
+def _print_reports(session: Session, reports: list[IngestReport], errors: list[str], num_passed_over: int) -> None:
+    for message in errors:
+        note(f"error: {message}")
+    num_unchanged = sum(report.unchanged for report in reports)
+    totals = {
+        "num_sources": len(reports) - num_unchanged,
+        "num_facts": sum(len(report.ids) for report in reports),
+        "num_new": sum(report.num_new for report in reports),
+        "num_removed": sum(len(report.removed) for report in reports),
+        "num_unchanged_sources": num_unchanged,
+        "num_passed_over": num_passed_over,
+    }
+    if session.as_json:
+        print_json({**totals, "sources": reports, "errors": errors})
+        return
+    parts = [f"{totals['num_facts']} facts from {totals['num_sources']} sources, {totals['num_new']} of them new"]
+    parts += [f"{totals['num_removed']} outdated facts forgotten"] if totals["num_removed"] else []
+    parts += [f"{num_unchanged} sources unchanged"] if num_unchanged else []
+    parts += [f"{num_passed_over} files and folders passed over"] if num_passed_over else []
+    click.echo("; ".join(parts))
+
+
+COMMANDS = {"init": init, "add": add}

@@ -1,0 +1,25 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+__all__ = ["written_whole"]
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[IO[str]]:
+    """Give a file to write that takes its place at ``path`` at the end; after an error, nothing has changed there."""
+    handle, half = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            yield file
+        os.replace(half, path)
+    except BaseException:
+        os.unlink(half)
+        raise

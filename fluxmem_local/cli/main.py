@@ -1,0 +1,128 @@
+"""The command ``fluxmem``: finds the verb, loads its module only then, and turns errors into one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from fluxmem_local.errors import FluxMemError
+
+from .output import BAD_INPUT, EXIT_CODES, INTERRUPTED, exit_code
+from .session import Session
+
+__all__ = ["cli", "main"]
+
+# The verbs in the order of --help: where each lives, and its line of help, which so costs no import.
+_VERBS: dict[str, tuple[str, str]] = {
+    "init": ("adding", "Make an empty memory."),
+    "add": ("adding", "Add files, folders or stdin to the memory."),
+    "search": ("asking", "Find the memories nearest to a query."),
+    "context": ("asking", "Print the context that a task would be given."),
+    "ask": ("asking", "Answer a question from memory, with the facts it rests on."),
+    "run": ("tasks", "Run a program on a task, repairing the memory when it fails."),
+    "record": ("tasks", "Record an episode that was lived elsewhere."),
+    "consolidate": ("tasks", "Distil episodes into skills and tidy the graph."),
+    "skills": ("skills", "List skills, or show one with its versions."),
+    "show": ("nodes", "Show a memory with its links."),
+    "history": ("nodes", "Show what happened to a memory."),
+    "undo": ("nodes", "Take a repair of the graph back."),
+    "update": ("nodes", "Give a memory new content."),
+    "forget": ("nodes", "Remove memories with all that hangs on them."),
+    "stats": ("upkeep", "Count what the memory holds."),
+    "verify": ("upkeep", "Check the graph's rules and the indices."),
+    "reindex": ("upkeep", "Embed what has no vector and rebuild the indices."),
+    "export": ("exchange", "Write the memory as JSON Lines."),
+    "import": ("exchange", "Read JSON Lines that export wrote."),
+    "graph": ("exchange", "Write the graph as one HTML page."),
+    "models": ("models", "List, check and prepare the local models."),
+    "doctor": ("upkeep", "Check installation, models and memory."),
+    "demo": ("demo", "Run the case study on the local models."),
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        module = import_module(f"fluxmem_local.cli.{_VERBS[cmd_name][0]}")
+        command: click.Command = module.COMMANDS[cmd_name]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, help_line) for name, (_, help_line) in _VERBS.items()])
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from fluxmem_local import __version__
+
+        click.echo(f"fluxmem-local {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--memory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The memory's directory; else FLUXMEM_HOME, else one in your data directory.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print results as JSON.")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print it.")
+@click.pass_context
+def cli(ctx: click.Context, memory: Path | None, as_json: bool) -> None:
+    """Memory for agents that repairs itself, on this machine only.
+
+    Each verb has --help with an example, --json and --memory. Settings come from FLUXMEM_<NAME> variables and from
+    fluxmem.toml in the memory's directory or the current one.
+
+    \b
+    Example:
+      fluxmem add notes.md
+      fluxmem ask "When does the lease end?"
+    """
+    ctx.obj = Session(memory=memory, as_json=as_json)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with the code that ``fluxmem --help`` documents."""
+    _set_log_level()
+    try:
+        code = cli.main(args=arguments, prog_name="fluxmem", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.UsageError as error:
+        error.show()
+        code = BAD_INPUT
+    except click.ClickException as error:
+        click.echo(f"error: {error.format_message()}", err=True)
+        code = BAD_INPUT
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone, as `head` does; nobody is left to be told.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except (FluxMemError, OSError) as error:
+        click.echo(f"error: {' '.join(str(error).split())}", err=True)
+        code = exit_code(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _set_log_level() -> None:
+    level = os.environ.get("FLUXMEM_LOG_LEVEL", "warning").strip().upper() or "WARNING"
+    if not isinstance(logging.getLevelName(level), int):
+        click.echo(f"error: FLUXMEM_LOG_LEVEL={level!r} is no log level; use debug, info, warning or error", err=True)
+        sys.exit(BAD_INPUT)
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,151 @@
+"""Verbs on single memories: `fluxmem show`, `history`, `undo`, `update` and `forget`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timezone
+
+import click
+
+from fluxmem_local.types import Scope
+
+from .output import note, print_json, print_table, shortened, to_data, visible
+from .session import Session, Verb, read_text, scope_options
+
+__all__ = ["COMMANDS"]
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@click.pass_obj
+def show(session: Session, id: str) -> None:
+    """Show the memory ID: its content, its fields, and its links.
+
+    \b
+    Example:
+      fluxmem show 3f0c9d2b5e6a4c1d8b7f0a9e2d4c6b81
+    """
+    with session.open() as agent:
+        node = agent.get(id)
+        edges = [*agent.store.edges(source_ids=[id]), *agent.store.edges(target_ids=[id])]
+        variants = agent.store.variants(id)
+    if session.as_json:
+        links = [{"kind": edge.kind, **to_data(edge)} for edge in edges]
+        print_json({**to_data(node), "edges": links, "variants": [variant.id for variant in variants]})
+        return
+    click.echo(visible(node.content))
+    click.echo()
+    fields = {name: value for name, value in to_data(node).items() if value not in (None, "", [], {})}
+    fields["created_at"] = when(node.created_at)
+    print_table(["field", "value"], [[name, shortened(str(fields[name]))] for name in fields if name != "content"])
+    if edges:
+        click.echo()
+        rows = [
+            [edge.kind, edge.source_id, edge.target_id, f"{edge.weight:.2f}", edge.success_count, edge.failure_count]
+            for edge in edges
+        ]
+        print_table(["link", "from", "to", "weight", "succeeded", "failed"], rows)
+    if variants:
+        click.echo()
+        print_table(["version", "content"], [[variant.id, shortened(variant.content)] for variant in variants])
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@click.pass_obj
+def history(session: Session, id: str) -> None:
+    """Show what happened to the memory ID, oldest first.
+
+    \b
+    Example:
+      fluxmem history 3f0c9d2b5e6a4c1d8b7f0a9e2d4c6b81
+    """
+    with session.open() as agent:
+        entries = agent.history(id)
+    if session.as_json:
+        print_json(entries)
+    else:
+        rows = [
+            [when(entry.at), entry.action, shortened(entry.reason), shortened(entry.content), entry.edit_id]
+            for entry in entries
+        ]
+        print_table(["when", "what", "why", "content", "edit"], rows)
+
+
+@click.command(cls=Verb)
+@click.argument("edit")
+@click.pass_obj
+def undo(session: Session, edit: str) -> None:
+    """Take the repair EDIT of the graph back; `history` and `run` name its id.
+
+    \b
+    Example:
+      fluxmem undo 9b1deb4d3b7d4bad9bdd2b0d7b3dcb6d
+    """
+    with session.open() as agent:
+        undone = agent.undo(edit)
+    if session.as_json:
+        print_json(undone)
+    else:
+        click.echo(f"undone: {undone.kind} of {', '.join(undone.targets)} ({shortened(undone.reason)})")
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@click.argument("text")
+@click.pass_obj
+def update(session: Session, id: str, text: str) -> None:
+    """Give the memory ID the new content TEXT (- for stdin); its metadata and links stay.
+
+    \b
+    Example:
+      fluxmem update 3f0c9d2b5e6a4c1d8b7f0a9e2d4c6b81 "The lease ends in June."
+    """
+    content = read_text(text)
+    with session.open(embedder=True) as agent:
+        node = asyncio.run(agent.update(id, content))
+    if session.as_json:
+        print_json(node)
+    else:
+        click.echo(f"updated {node.id}")
+
+
+@click.command(cls=Verb)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--source", help="Forget all that came from this source alone.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@scope_options
+@click.pass_obj
+def forget(
+    session: Session, ids: tuple[str, ...], source: str | None, dry_run: bool, yes: bool, scope: Scope | None
+) -> None:
+    """Remove memories with their vectors, links and versions: by ID, or by --source, --user, --agent, --session.
+
+    \b
+    Examples:
+      fluxmem forget --source /home/ada/notes.md --dry-run
+      fluxmem forget --user ada --yes
+    """
+    with session.open() as agent:
+        planned = asyncio.run(agent.forget(ids or None, source=source, scope=scope, dry_run=True))
+        if dry_run:
+            receipt = planned
+        else:
+            if not yes:
+                click.confirm(f"Remove {len(planned.removed)} memories for good?", abort=True, err=True)
+            receipt = asyncio.run(agent.forget(ids or None, source=source, scope=scope))
+    if session.as_json:
+        print_json({**receipt.to_dict(), "dry_run": dry_run})
+        return
+    click.echo(f"{'would remove' if dry_run else 'removed'} {len(receipt.removed)} memories, {receipt.num_edges} links")
+    for id, why in receipt.kept:
+        note(f"kept {id}: {why}")
+
+
+def when(seconds: float) -> str:
+    """Write a time as ISO 8601 in UTC, to the second."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
+
+
+COMMANDS = {"show": show, "history": history, "undo": undo, "update": update, "forget": forget}

@@ -1,0 +1,99 @@
+"""What a verb prints, and the exit code it ends with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from fluxmem_local.errors import FluxMemError, ModelError, ModelOutputError, StorageError
+from fluxmem_local.results import to_json
+
+__all__ = [
+    "EXIT_CODES",
+    "exit_code",
+    "note",
+    "print_json",
+    "print_table",
+    "shortened",
+    "to_data",
+    "visible",
+]
+
+OK, FAILED, BAD_INPUT, MODEL_TROUBLE, STORAGE_TROUBLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+EXIT_CODES: Mapping[int, str] = {
+    OK: "done",
+    FAILED: "the task or check failed: a run that never succeeded, problems found, consolidation not finished",
+    BAD_INPUT: "bad input or usage; nothing was stored (for add: of the files named in the errors)",
+    MODEL_TROUBLE: "a local model could not do its work",
+    STORAGE_TROUBLE: "the memory could not be read or written: disk full, no permission",
+    INTERRUPTED: "interrupted",
+}
+
+
+def exit_code(error: BaseException) -> int:
+    """Map an error to the exit code that ``fluxmem --help`` documents."""
+    if isinstance(error, ModelOutputError) or type(error) is ModelError:
+        return MODEL_TROUBLE
+    if type(error) is StorageError or (isinstance(error, OSError) and not isinstance(error, FluxMemError)):
+        return STORAGE_TROUBLE
+    # All else says that what was named, a file, model, memory, id or setting, cannot be used as it is.
+    return BAD_INPUT
+
+
+def to_data(value: Any) -> Any:
+    """Turn results into what JSON can hold; embeddings are left out, they are no reading matter."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(key): to_data(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_data(item) for item in value]
+    data = to_json(value)
+    if hasattr(value, "layer") and isinstance(data, dict):
+        data.pop("embedding", None)
+        return {"layer": str(value.layer), **data}
+    return data
+
+
+def print_json(value: Any) -> None:
+    """Print a result as one JSON value."""
+    click.echo(json.dumps(to_data(value), ensure_ascii=False, indent=2, default=str))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
+    """Print rows for people: a table as wide as the terminal, or tab-separated lines where none is."""
+    rows = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        for row in rows:
+            click.echo("\t".join(" ".join(cell.split()) for cell in row))
+        return
+    # Here, because a verb that prints one line should not pay for it.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, title=title, header_style="bold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def note(message: str) -> None:
+    """Say something on stderr that is no result."""
+    click.echo(message, err=True)
+
+
+def visible(text: str) -> str:
+    """Return a text with its control characters replaced, so that what memory holds cannot steer a terminal."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+
+
+def shortened(text: str, width: int = 100) -> str:
+    """Return a text as one line of at most ``width`` characters."""
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,0 +1,181 @@
+"""`fluxmem stats`, `verify`, `reindex` and `doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.errors import FluxMemError, MemoryNotFoundError
+
+from .output import FAILED, note, print_json, print_table
+from .progress import progress
+from .session import Session, Verb
+
+__all__ = ["COMMANDS"]
+
+_PACKAGES = (
+    "fluxmem-local",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "hnswlib",
+    "rank-bm25",
+    "scikit-learn",
+    "numpy",
+    "outlines",
+)
+
+
+@click.command(cls=Verb)
+@click.pass_obj
+def stats(session: Session) -> None:
+    """Count the memory's nodes, links and repairs.
+
+    \b
+    Example:
+      fluxmem stats --json
+    """
+    with session.open() as agent:
+        counted = agent.stats
+    if session.as_json:
+        print_json(counted)
+    else:
+        print_table(["what", "value"], counted.items())
+
+
+@click.command(cls=Verb)
+@click.option("--fix", is_flag=True, help="Put right what can be.")
+@click.pass_obj
+def verify(session: Session, fix: bool) -> None:
+    """Check the graph's rules and that every index agrees with it; ends with 1 when something is wrong.
+
+    \b
+    Example:
+      fluxmem verify --fix
+    """
+    with session.open() as agent:
+        report = agent.verify(fix=fix)
+    if session.as_json:
+        print_json(report)
+    else:
+        print_table(["checked", "number"], report.counts.items())
+        for problem in report.problems:
+            note(f"problem: {problem}")
+        for repair in report.fixed:
+            note(f"fixed: {repair}")
+        click.echo("nothing is wrong" if report.ok else f"{len(report.problems)} problems")
+    if not report.ok:
+        sys.exit(FAILED)
+
+
+@click.command(cls=Verb)
+@click.pass_obj
+def reindex(session: Session) -> None:
+    """Embed all that has no vector of the configured embedder, then rebuild the indices.
+
+    This is also the way to another embedding model: configure it, then run this.
+
+    \b
+    Example:
+      FLUXMEM_EMBEDDING_MODEL=/models/e5 fluxmem reindex
+    """
+    with session.open(embedder=True, accept_other_embedder=True) as agent, progress("embedding") as advance:
+        report = asyncio.run(agent.reindex(on_progress=advance))
+    if session.as_json:
+        print_json(report)
+    else:
+        click.echo(f"embedded {report.num_embedded} memories; the vectors are by {report.fingerprint}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    what: str
+    ok: bool
+    found: str
+
+
+@click.command(cls=Verb)
+@click.pass_obj
+def doctor(session: Session) -> None:
+    """Check Python, packages, models and the memory; ends with 1 when something is wrong.
+
+    \b
+    Example:
+      fluxmem doctor
+    """
+    checks = [*_installation(), *_settings_and_models(session), *_memory(session)]
+    checks.append(_Check("telemetry", True, "none; no connection ever leaves this machine"))
+    wrong = [check for check in checks if not check.ok]
+    if session.as_json:
+        print_json({"ok": not wrong, "checks": checks})
+    else:
+        print_table(
+            ["", "what", "found"], [["ok" if check.ok else "WRONG", check.what, check.found] for check in checks]
+        )
+    if wrong:
+        sys.exit(FAILED)
+
+
+def _installation() -> Iterator[_Check]:
+    yield _Check("python", sys.version_info >= (3, 10), f"{platform.python_version()} on {platform.platform()}")
+    for package in _PACKAGES:
+        try:
+            yield _Check(package, True, importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            yield _Check(package, False, f"not installed; run: pip install {package}")
+
+
+def _settings_and_models(session: Session) -> Iterator[_Check]:
+    try:
+        config = session.config()
+    except FluxMemError as error:
+        yield _Check("settings", False, str(error))
+        config = FluxMemConfig()
+    for what, name in (("embedding model", config.embedding_model), ("language model", config.llm_model)):
+        yield _model(what, name)
+
+
+def _model(what: str, name: str) -> _Check:
+    if name == "none":
+        return _Check(what, True, "switched off")
+    # Here, because only these checks need the registry.
+    from fluxmem_local.models.registry import verify_model
+
+    try:
+        report = verify_model(name)
+    except FluxMemError as error:
+        return _Check(what, False, str(error))
+    if not report.files:
+        return _Check(what, True, f"{name} at {report.path}; not registered, so there are no hashes to compare")
+    damaged = [file.file for file in report.files if not file.ok]
+    if damaged:
+        return _Check(what, False, f"{name} at {report.path}: {', '.join(damaged)} missing or changed; get it again")
+    return _Check(what, True, f"{name} at {report.path}, {len(report.files)} files with the registered SHA-256")
+
+
+def _memory(session: Session) -> Iterator[_Check]:
+    try:
+        with session.open() as agent:
+            counted = agent.stats
+            report = agent.verify()
+    except MemoryNotFoundError:
+        yield _Check("memory", True, f"none yet at {session.directory}")
+        return
+    except FluxMemError as error:
+        yield _Check("memory", False, str(error))
+        return
+    problems = f"; {report.problems[0]}" if report.problems else ""
+    yield _Check("memory", report.ok, f"{session.directory}, {len(report.problems)} problems{problems}")
+    unembedded = counted["num_unembedded"]
+    found = f"{unembedded} of the memories have no vector"
+    yield _Check("embeddings", unembedded == 0, f"{found}; run: fluxmem reindex" if unembedded else found)
+
+
+COMMANDS = {"stats": stats, "verify": verify, "reindex": reindex, "doctor": doctor}
