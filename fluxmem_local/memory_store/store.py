@@ -134,6 +134,10 @@ class MemoryStore(MemoryReader):
             InvalidInputError: nothing, or ids together with something else, was given.
             NotFoundError: an unknown id, or a source or scope without nodes.
         """
+        if not dry_run:
+            # Before the commit, so that a crash right after it leaves no vector of what was forgotten.
+            for index in self._indices.values():
+                index.drop_file()
         receipt = forget(self._database, self._embedder, ids=ids, source=source, scope=scope, dry_run=dry_run)
         if not dry_run:
             self._forgot = True

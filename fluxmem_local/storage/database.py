@@ -49,7 +49,12 @@ class Database:
         if folder is not None and not self._file.exists():
             with self._lock.held(), self._errors():
                 if not self._file.exists():
-                    self._create()
+                    try:
+                        self._create()
+                    except OSError as error:
+                        raise StorageError(
+                            f"cannot make {self._file}: {error.strerror or error}; free some space or check the rights"
+                        ) from error
         with self._errors():
             self._writer = self._connect()
             try:

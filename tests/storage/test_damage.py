@@ -96,6 +96,26 @@ def test_only_the_owner_may_read(make, tmp_path):
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir() if file.is_file()} == {0o600}
 
 
+def test_full_disk_changes_nothing(make, tmp_path):
+    with make.filled(tmp_path / "memory", "a fact") as store:
+        before = list(store.export_lines())
+        store.database._writer.execute("PRAGMA max_page_count = 1").fetchall()
+        with pytest.raises(StorageError, match=r"full.*free space"), store.transaction() as transaction:
+            transaction.add_nodes([make.fact(f"fact {i} " + "long " * 500) for i in range(200)])
+        store.database._writer.execute("PRAGMA max_page_count = 1000000").fetchall()
+        assert list(store.export_lines()) == before
+        with store.transaction() as transaction:
+            transaction.add_nodes([make.fact("room again")])
+        assert store.count() == 2
+        assert store.verify().problems == ()
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "f").write_text("x")
+    with pytest.raises(StorageError, match="cannot make"):
+        MemoryStore.open(tmp_path / "f" / "memory")
+
+
 def test_closed_memory_says_so(make, tmp_path):
     store = make.open(tmp_path / "m")
     store.close()
