@@ -14,6 +14,7 @@ from typing import Any
 
 from fluxmem_local.answers import parse_attribution
 from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.errors import ModelOutputError
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.results import ByKey
@@ -132,6 +133,8 @@ async def ask_llm(llm: BaseLLM, failure: Failure) -> Voice:
     feedback = trim_feedback(failure.feedback, _PROMPT_FEEDBACK_CHARS)
     try:
         answer = await asyncio.wait_for(llm.attribute_failure(failure.context, feedback), _LLM_TIMEOUT_S)
+    except ModelOutputError as error:
+        return Voice(error=f"ModelOutputError: {error}"[:500])
     # A user's backend may raise anything, and none of it may end the task.
     except Exception as error:
         return Voice(error=f"{type(error).__name__}: {error}"[:500], failed=True)

@@ -28,7 +28,8 @@ _CUT = "[…]"
 _OUTSIDE = re.compile(
     r"""connection\s(?:was\s)?(?:refused|reset|aborted|timed\sout|error)
     | (?:request|gateway|connection|read|socket|operation)\s?time[d-]?\s?-?out
-    | \b(?:HTTP|status|error|code|renvoie)?\s?[«"']?\s?(?:429|500|502|503|504)\b\s[a-z]
+    | \b(?:429|500|502|503|504)\b:?\s(?:too\smany|internal|bad\sgateway|service|gateway|error)
+    | \b(?:HTTP(?:/[\d.]+)?|status(?:\scode)?)[\s:]\s?(?:429|500|502|503|504)\b
     | service\s(?:is\s)?(?:temporarily\s)?unavailable | temporarily\sunavailable | try\sagain\slater
     | no\ssuch\shost | name\sor\sservice\snot\sknown | name\sresolution | network\s(?:is\s)?(?:unreachable|down)
     | no\sroute\sto\shost | permission\sdenied | rate\slimit | too\smany\srequests | quota\s(?:is\s)?(?:exceeded|used)

@@ -25,7 +25,7 @@ __all__ = ["propose_reshape"]
 _LLM_TIMEOUT_S = 120.0
 # A version may be this much longer than original, task and feedback together.
 _MAX_CHARS = 1600
-# Cosine to the original under which a text is another memory and no version of it.
+# Cosine to the original under which a model's text is another memory and no version of it.
 _NEAR_ORIGINAL = 0.4
 
 
@@ -113,7 +113,8 @@ async def _choose(
     asked = f"{failure.task}\n{trim_feedback(failure.feedback, 1200)}"
     rows = await embedder.embed_batch([*(each.text for each in fresh), original.content, asked])
     versions, before, wanted = rows[:-2], rows[-2], rows[-1]
-    near = versions @ before >= _NEAR_ORIGINAL
+    # What was composed is made of the original; a model may have written about something else.
+    near = np.array([each.by == "composition" for each in fresh]) | (versions @ before >= _NEAR_ORIGINAL)
     if not near.any():
         return None
     best = int(np.where(near, versions @ wanted, -np.inf).argmax())

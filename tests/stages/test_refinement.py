@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from fluxmem_local.graph import SemanticNode
+from fluxmem_local.stages.feedback import (
+    describe_exception,
+    outside_sign,
+    same_feedback,
+    specifics,
+    trim_feedback,
+    wording_sign,
+)
+
+from .worlds import CONTEXT, OBJECTION, REFUSAL, TASK, World, add, everything, small_memory
+
+
+async def test_a_cut_that_did_not_matter_is_restored_before_the_next_edit() -> None:
+    small = await small_memory()
+    world = World(needed=frozenset({"nowhere"}))
+    result = await small.runner.run_task(TASK, world.execute, context_ids=CONTEXT, on_event=world.listen)
+    shown = [set(round_["context_ids"]) for round_ in small.store.get(result.episode_id).metadata["rounds"]]
+    first = next(edit for edit in result.edits if edit.kind == "prune")
+    assert not set(first.targets) & shown[first.round]
+    later = shown[first.round + 1 :]
+    assert later
+    assert all(set(first.targets) <= ids for ids in later[:1])
+
+
+async def test_no_edit_is_tried_twice() -> None:
+    small = await small_memory()
+    world = World(needed=frozenset({"nowhere"}), feedback=OBJECTION)
+    result = await small.runner.run_task(TASK, world.execute, context_ids=CONTEXT, on_event=world.listen)
+    keys = [(edit.kind, edit.targets, edit.granularity) for edit in result.edits]
+    assert len(keys) == len(set(keys)) > 1
+    assert all(edit.reason for edit in result.edits)
+
+
+async def test_a_wrong_first_attribution_recovers() -> None:
+    small = await small_memory()
+    world = World(needed=frozenset({"other1"}), feedback=REFUSAL)
+    await add(small, [SemanticNode(id="extra", content="Rendering a grid needs a viewer with memory.")])
+    config_rounds = 6
+    result = await small.runner.run_task(TASK, world.execute, context_ids=("viewer", "skill"), on_event=world.listen)
+    assert result.rounds <= config_rounds
+    if result.success:
+        kept = [edit for edit in result.edits if edit.kept]
+        assert [edit.kind for edit in kept] == ["expand"]
+        assert {each.node_id for each in small.store.outcomes() if each.hurt} == set()
+
+
+@dataclass
+class TwoFaults(World):
+    """The viewer must go first; then the skill must be spelled out. The feedback tells the two apart."""
+
+    async def execute(self, context: str) -> tuple[str, str, bool]:
+        self.contexts.append(context)
+        if "viewer" in self.shown or "python" not in self.shown:
+            return "", REFUSAL, False
+        if "skill" in self.shown or "per athlete as asked" not in context:
+            return "total", OBJECTION, False
+        return "average", "", True
+
+
+async def test_the_case_study_is_repaired_in_two_rounds_and_holds() -> None:
+    small = await small_memory()
+    world = TwoFaults()
+    result = await small.runner.run_task(TASK, world.execute, context_ids=CONTEXT, on_event=world.listen)
+    assert (result.success, result.rounds) == (True, 3)
+    assert [(edit.kind, edit.round, edit.kept) for edit in result.edits] == [
+        ("prune", 1, True),
+        ("expand", 1, True),
+        ("reshape", 2, True),
+    ]
+    again = TwoFaults()
+    second = await small.runner.run_task(f"{TASK}, please", again.execute, on_event=again.listen)
+    assert (second.success, second.rounds) == (True, 1)
+
+
+async def test_an_unsolved_task_deletes_its_versions() -> None:
+    small = await small_memory()
+    before = everything(small.store)
+    world = World(needed=frozenset({"nowhere"}), feedback=OBJECTION)
+    result = await small.runner.run_task(TASK, world.execute, context_ids=CONTEXT, on_event=world.listen)
+    assert "reshape" in {edit.kind for edit in result.edits}
+    assert everything(small.store) == before
+
+
+async def test_a_refuted_expansion_is_not_kept() -> None:
+    small = await small_memory()
+
+    class Asking(World):
+        async def execute(self, context: str) -> tuple[str, str, bool]:
+            self.contexts.append(context)
+            return ("done", "", True) if len(self.contexts) == 4 else ("", OBJECTION, False)
+
+    world = Asking()
+    result = await small.runner.run_task(TASK, world.execute, context_ids=CONTEXT, on_event=world.listen)
+    assert result.success
+    assert {edit.round for edit in result.edits if edit.kept} == {3}
+    assert {edit.kept for edit in result.edits if edit.round < 3} == {False}
+
+
+def test_feedback_is_trimmed_to_head_tail_and_errors() -> None:
+    text = "\n".join(["first line", *(["noise"] * 5000), "KeyError: 'seat'", *(["noise"] * 5000), "last line"])
+    short = trim_feedback(text, 400)
+    assert len(short) <= 400
+    assert short.startswith("first line")
+    assert short.endswith("last line")
+    assert "KeyError: 'seat'" in short
+    assert trim_feedback("short", 400) == "short"
+    assert len(trim_feedback("x" * 2_000_000, 1200)) <= 1200
+
+
+def test_the_same_failure_with_other_numbers_is_the_same() -> None:
+    assert same_feedback("timeout after 31 s at 0x7f3a", "timeout  after 29 s at 0x1f3a")
+    assert not same_feedback(REFUSAL, OBJECTION)
+    assert same_feedback("", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "psql: connection refused",
+        "Request timed out",
+        "504 Gateway Timeout",
+        "ssh: no such host",
+        "[Errno 13] Permission denied",
+        "No space left on device",
+        "all departures of 9 July cancelled because of a strike",
+    ],
+)
+def test_signs_of_the_outside_world(text: str) -> None:
+    assert outside_sign(text) is not None
+
+
+@pytest.mark.parametrize("text", ["rendering timed out", "expected 503 rows", "KeyError: 'x'", "the total is wrong"])
+def test_no_signs_of_the_outside_world(text: str) -> None:
+    assert outside_sign(text) is None
+
+
+def test_wording() -> None:
+    assert wording_sign("The procedure is too coarse", "fine") == "too coarse"
+    assert wording_sign("too specific to one host", "coarse") == "too specific"
+    assert wording_sign("wrong result", "fine") is None
+
+
+def test_instance_marks() -> None:
+    assert specifics("Order V-55120 of 3 May at /var/log/x.log on web-2, snake_case") == {
+        "v-55120",
+        "3",
+        "/var/log/x.log",
+        "web-2",
+        "snake_case",
+    }
+    assert specifics("no marks here") == frozenset()
+
+
+def test_an_exception_becomes_text() -> None:
+    try:
+        raise KeyError("seat")
+    except KeyError as error:
+        text = describe_exception(error)
+    assert text.startswith("KeyError: 'seat'")
+    assert "test_an_exception_becomes_text" in text
