@@ -9,6 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .agent.agent import FluxMemAgent
+    from .agent.answering import Answer
+    from .agent.results import TaskResult
+    from .agent.sync import FluxMem
     from .config import FluxMemConfig
     from .errors import (
         BlankTextError,
@@ -44,25 +48,34 @@ if TYPE_CHECKING:
     )
     from .index import HNSWVectorStore
     from .interfaces import BaseEmbedder, BaseLLM, BaseVectorStore
-    from .memory_store import MemoryStore
+    from .memory_store import MemoryStore, Receipt, VerifyReport
+    from .models.embedder import SentenceTransformerEmbedder
+    from .models.llm import TransformersLLM
+    from .retrieval import Hit
+    from .stages.consolidation import ConsolidationReport
     from .types import Layer, NodeState, Scope
 
 __all__ = [
+    "Answer",
     "BaseEmbedder",
     "BaseLLM",
     "BaseVectorStore",
     "BlankTextError",
     "ConfigError",
+    "ConsolidationReport",
     "DimensionError",
     "DistillEdge",
     "Edge",
     "Edit",
     "EmbedderMismatchError",
     "EpisodicNode",
+    "FluxMem",
+    "FluxMemAgent",
     "FluxMemConfig",
     "FluxMemError",
     "GroundEdge",
     "HNSWVectorStore",
+    "Hit",
     "ImportFormatError",
     "InvalidInputError",
     "Layer",
@@ -78,19 +91,28 @@ __all__ = [
     "NodeState",
     "NotFoundError",
     "ProceduralNode",
+    "Receipt",
     "SchemaVersionError",
     "Scope",
     "SemanticNode",
+    "SentenceTransformerEmbedder",
     "SkillVersion",
     "StepLinkEdge",
     "StorageError",
     "Subgraph",
+    "TaskResult",
+    "TransformersLLM",
+    "VerifyReport",
 ]
 
 __version__ = "0.1.0"
 
 # Module -> the public names it gives. A type checker reads the imports above; a test keeps both and __all__ equal.
 _HOMES = {
+    "agent.agent": ("FluxMemAgent",),
+    "agent.answering": ("Answer",),
+    "agent.results": ("TaskResult",),
+    "agent.sync": ("FluxMem",),
     "config": ("FluxMemConfig",),
     "errors": (
         "BlankTextError",
@@ -126,7 +148,11 @@ _HOMES = {
     ),
     "index": ("HNSWVectorStore",),
     "interfaces": ("BaseEmbedder", "BaseLLM", "BaseVectorStore"),
-    "memory_store": ("MemoryStore",),
+    "memory_store": ("MemoryStore", "Receipt", "VerifyReport"),
+    "models.embedder": ("SentenceTransformerEmbedder",),
+    "models.llm": ("TransformersLLM",),
+    "retrieval": ("Hit",),
+    "stages.consolidation": ("ConsolidationReport",),
     "types": ("Layer", "NodeState", "Scope"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

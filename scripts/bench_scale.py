@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 from rich.console import Console
@@ -60,9 +61,7 @@ class TimedEmbedder(HashEmbedder):
 
 def make_facts(count: int, seed: int = 0) -> list[str]:
     generator = random.Random(seed)
-    words = [
-        "".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=generator.randint(3, 9))) for _ in range(NUM_WORDS)
-    ]
+    words = ["".join(generator.choices(ascii_lowercase, k=generator.randint(3, 9))) for _ in range(NUM_WORDS)]
     topics = [generator.sample(words, 40) for _ in range(NUM_TOPICS)]
     return [
         " ".join([*generator.choices(generator.choice(topics), k=8), *generator.choices(words, k=4), f"n{number}"])

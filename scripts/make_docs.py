@@ -24,10 +24,8 @@ def settings_table() -> str:
     lines = ["| setting | default | allowed | what it is |", "|---|---|---|---|"]
     for spec in fields(FluxMemConfig):
         rule = spec.metadata
-        if "choices" in rule:
-            allowed = ", ".join(rule["choices"]) or "text"
-        else:
-            allowed = f"{rule['low']:g} to {rule['high']:g}"
+        choices = ", ".join(rule.get("choices", ())) or "text"
+        allowed = f"{rule['low']:g} to {rule['high']:g}" if "low" in rule else choices
         lines.append(f"| `{spec.name}` | `{spec.default}` | {allowed} | {rule['about']} |")
     return "\n".join(lines)
 
