@@ -12,13 +12,13 @@ import numpy as np
 from fluxmem_local.answers import Attribution
 from fluxmem_local.errors import BlankTextError
 
-from .fitting import cut_to_tokens
+from .fitting import MEMORY_ELEMENT, cut_to_tokens
 from .templates import render
 from .verification import LikelihoodModel
 
 __all__ = ["Note", "attribute_by_likelihood", "notes_of", "render_notes"]
 
-_NOTE = re.compile(r"<([A-Za-z_]+)\b[^<>]*?\bid=[\"']([^\"'<>]+)[\"'][^<>]*>(.*?)</\1>", re.DOTALL)
+_TASK = re.compile(r"<task>(.*?)</task>", re.DOTALL)
 _TAG = re.compile(r"<[^<>]*>")
 
 _PROMPT_TOKENS = 384
@@ -49,15 +49,20 @@ class Note:
 
 def notes_of(context: str) -> list[Note]:
     """Find the memories in a serialised context: elements that carry an id, in their order."""
-    return [
-        Note(html.unescape(found[2]), " ".join(html.unescape(_TAG.sub(" ", found[3])).split()))
-        for found in _NOTE.finditer(context)
-    ]
+    return [Note(html.unescape(found[2]), _plain(found[3])) for found in MEMORY_ELEMENT.finditer(context)]
 
 
 def render_notes(context: str, notes: Sequence[Note]) -> str:
-    """Number the notes from 1, one a line; a context without ids is given as it is."""
-    return "\n".join(f"{number}. {note.text}" for number, note in enumerate(notes, 1)) if notes else context
+    """Write the task and the notes, numbered from 1, one a line; a context without ids is given as it is."""
+    if not notes:
+        return context
+    task = _TASK.search(context)
+    lines = [f"{number}. {note.text}" for number, note in enumerate(notes, 1)]
+    return "\n".join([f"Task: {_plain(task[1])}", *lines] if task and task[1].strip() else lines)
+
+
+def _plain(markup: str) -> str:
+    return " ".join(html.unescape(_TAG.sub(" ", markup)).split())
 
 
 async def attribute_by_likelihood(

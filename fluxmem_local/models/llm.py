@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -208,7 +209,9 @@ class TransformersLLM(PromptedLLM):
     def _next_seed(self) -> int:
         # A counter, not the prompt's hash: asking again must be able to give another answer.
         self._num_sampled += 1
-        return (self._seed << 32) + self._num_sampled
+        # Hashed to 32 bits, which is all that torch's generator on the CPU takes of a seed.
+        digest = hashlib.sha256(f"{self._seed}/{self._num_sampled}".encode()).digest()
+        return int.from_bytes(digest[:4], "big")
 
     def _run(self, kind: tuple[Any, ...], items: list[Any]) -> list[Any]:
         loaded = self._load()
@@ -290,9 +293,8 @@ def _chat(tokenizer: Any, prompt: str, system: str | None) -> list[int]:
 def _plain(tokenizer: Any, text: str) -> str:
     """Break the model's control tokens in a text, which could end the user's turn and open another one."""
     text = _encodable(text)
-    for token in tokenizer.all_special_tokens:
-        if token in text:
-            text = text.replace(token, token[0] + " " + token[1:])
+    for token in (str(added) for added in tokenizer.added_tokens_decoder.values() if added.special):
+        text = text.replace(token, f"{token[0]} {token[1:]}")
     return text
 
 
