@@ -104,6 +104,17 @@ def test_caught_error_inside_a_transaction_keeps_the_rest(store, make):
     assert [node.content for node in store.select()] == ["first"]
 
 
+def test_what_follows_a_caught_error_is_found(store, make):
+    add(store, make.fact("first"))
+    assert found(store, make, "first")[0] != []
+    with store.transaction() as transaction:
+        with pytest.raises(NotFoundError):
+            transaction.add_nodes([make.fact("bad", variant_of="nobody")])
+        (id,) = transaction.add_nodes([make.fact("second")])
+    assert found(store, make, "second", 1) == ([id], [id])
+    assert store.verify().problems == ()
+
+
 def test_inner_transaction_is_a_part_of_the_outer_one(store, make):
     with pytest.raises(RuntimeError, match="stop"), store.transaction() as outer:  # noqa: PT012
         outer.add_nodes([make.fact("outer")])
