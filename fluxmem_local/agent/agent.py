@@ -183,14 +183,15 @@ class FluxMemAgent:
         self,
         source: str,
         facts: Sequence[SemanticNode],
-        digest: str,
+        digest: str | None,
         scope: _Scoped = None,
         *,
         on_progress: Callable[[int], None] | None = None,
     ) -> IngestReport:
         """Store all facts of one source, unless this digest of its content was taken in before.
 
-        Facts of an earlier content of the source that it no longer states are forgotten.
+        Facts of an earlier content of the source that it no longer states are forgotten. Without a digest the source
+        is a stream, of which each piece is new.
         """
         return await self._knowledge.ingest(source, facts, digest, Scope.coerce(scope), on_progress=on_progress)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fluxmem_local.errors import BlankTextError, InvalidInputError
-from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion
+from fluxmem_local.errors import BlankTextError, InvalidInputError, NotFoundError
+from fluxmem_local.graph import DistillEdge, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore, Receipt
 from fluxmem_local.results import ByKey
@@ -76,7 +76,7 @@ class Knowledge:
         self,
         source: str,
         facts: Sequence[SemanticNode],
-        digest: str,
+        digest: str | None,
         scope: Scope,
         *,
         on_progress: Callable[[int], None] | None = None,
@@ -85,8 +85,8 @@ class Knowledge:
 
         Facts that an earlier content of this source held, and that no source states any more, are forgotten.
         """
-        known = self._store.ingested(source, scope)
-        if known == digest:
+        known = self._store.ingested(source, scope) if digest is not None else None
+        if known is not None and known == digest:
             return IngestReport(source=source, unchanged=True)
         # What the source stated before and states still is left alone: it was not said once more.
         earlier = {} if known is None else self._facts_of(source, scope)
@@ -156,7 +156,26 @@ class Knowledge:
 
     def _add(self, nodes: Sequence[Node]) -> list[str]:
         with self._store.transaction() as change:
-            return change.add_nodes(nodes)
+            ids = change.add_nodes(nodes)
+            change.add_edges(self._distill_edges(nodes))
+            return ids
+
+    def _distill_edges(self, nodes: Sequence[Node]) -> list[DistillEdge]:
+        """Link skills with those of their source episodes that the memory holds."""
+        skills = [node for node in nodes if isinstance(node, ProceduralNode)]
+        held = {id for id in {id for skill in skills for id in skill.source_episode_ids} if self._is_episode(id)}
+        return [
+            DistillEdge(source_id=id, target_id=skill.id)
+            for skill in skills
+            for id in skill.source_episode_ids
+            if id in held
+        ]
+
+    def _is_episode(self, id: str) -> bool:
+        try:
+            return self._store.get(id).layer is Layer.EPISODIC
+        except NotFoundError:
+            return False
 
     def _replace(self, node: Node) -> None:
         with self._store.transaction() as change:
@@ -173,7 +192,7 @@ class Knowledge:
         facts: Sequence[SemanticNode],
         fresh: Sequence[Node],
         earlier: Mapping[str, str],
-        digest: str,
+        digest: str | None,
         scope: Scope,
     ) -> IngestReport:
         with self._store.transaction() as change:
@@ -182,7 +201,8 @@ class Knowledge:
             ids = tuple(ids_by_key[content_key(fact.content)] for fact in facts)
             gone = [id for id in earlier.values() if id not in ids and self._is_stated_once(id)]
             removed = self._store.forget(ids=gone).removed if gone else ()
-            change.set_ingested(source, scope, digest)
+            if digest is not None:
+                change.set_ingested(source, scope, digest)
         num_new = len({node.id for node in fresh}.intersection(added))
         return IngestReport(source=source, ids=ids, num_new=num_new, removed=removed)
 

@@ -151,7 +151,7 @@ class FluxMem:
         self,
         source: str,
         facts: Sequence[SemanticNode],
-        digest: str,
+        digest: str | None,
         scope: _Scoped = None,
         *,
         on_progress: Callable[[int], None] | None = None,

@@ -18,7 +18,7 @@ from fluxmem_local.types import Scope
 from .output import BAD_INPUT, note, print_json
 from .progress import progress
 from .session import Session, Verb, scope_options
-from .sources import find_files, read_source
+from .sources import STDIN, find_files, read_source
 
 __all__ = ["COMMANDS"]
 
@@ -28,14 +28,12 @@ __all__ = ["COMMANDS"]
 def init(session: Session) -> None:
     """Make an empty memory; one that is there already stays as it is.
 
-    The memory belongs to the embedding model that is configured now, as its first `add` would make it.
-
     \b
     Example:
       fluxmem --memory ./memory init
     """
     existed = (session.directory / "memory.sqlite3").exists()
-    with session.open(embedder=True, create=True) as agent:
+    with session.open(create=True) as agent:
         stats = agent.stats
     if session.as_json:
         print_json({"memory": session.directory, "created": not existed, **stats})
@@ -75,7 +73,7 @@ def add(
     named = find_files([Path(path) for path in paths if path != "-"])
     entries: list[tuple[str, Callable[[], bytes]]] = [(str(file), file.read_bytes) for file in named.files]
     if "-" in paths:
-        entries.append((source or "stdin", sys.stdin.buffer.read))
+        entries.append((STDIN, sys.stdin.buffer.read))
     settings: dict[str, Any] = {
         "scope": scope or Scope(),
         "metadata": _json_object(metadata),
@@ -89,7 +87,7 @@ def add(
             try:
                 found = read_source(name, read(), chunk_size=agent.config.chunk_size, **settings)
                 with progress(f"{number}/{len(entries)} {Path(name).name}", len(found.facts)) as advance:
-                    coming = agent.ingest(found.name, found.facts, found.digest, scope, on_progress=advance)
+                    coming = agent.ingest(name, found.facts, found.digest, scope, on_progress=advance)
                     reports.append(asyncio.run(coming))
             except ModelError:
                 # No further file would fare better.
@@ -129,11 +127,16 @@ def _print_reports(session: Session, reports: list[IngestReport], errors: list[s
     if session.as_json:
         print_json({**totals, "sources": reports, "errors": errors})
         return
-    parts = [f"{totals['num_facts']} facts from {totals['num_sources']} sources, {totals['num_new']} of them new"]
-    parts += [f"{totals['num_removed']} outdated facts forgotten"] if totals["num_removed"] else []
-    parts += [f"{num_unchanged} sources unchanged"] if num_unchanged else []
-    parts += [f"{num_passed_over} files and folders passed over"] if num_passed_over else []
-    click.echo("; ".join(parts))
+    named = {
+        "facts": totals["num_facts"],
+        "new": totals["num_new"],
+        "sources": totals["num_sources"],
+        "outdated and forgotten": totals["num_removed"],
+        "sources unchanged": num_unchanged,
+        "passed over": num_passed_over,
+    }
+    always = ("facts", "new", "sources")
+    click.echo(", ".join(f"{what}: {number}" for what, number in named.items() if number or what in always))
 
 
 COMMANDS = {"init": init, "add": add}

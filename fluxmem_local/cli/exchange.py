@@ -29,6 +29,7 @@ def export(session: Session, output: str) -> None:
     with session.open() as agent:
         if output == "-":
             agent.export(sys.stdout)
+            sys.stdout.flush()
             return
         with written_whole(Path(output)) as file:
             num_lines = agent.export(file)

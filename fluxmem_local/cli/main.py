@@ -7,12 +7,13 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fluxmem_local.errors import FluxMemError
 
-from .output import BAD_INPUT, EXIT_CODES, INTERRUPTED, exit_code
+from .output import BAD_INPUT, EXIT_CODES, INTERRUPTED, OK, exit_code
 from .session import Session
 
 __all__ = ["cli", "main"]
@@ -56,6 +57,33 @@ class _LazyGroup(click.Group):
         command: click.Command = module.COMMANDS[cmd_name]
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; a reader of its output that goes away, as `head` does, ends it quietly."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # What is still buffered goes nowhere; click itself would end with 1.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return OK
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line and exit with the code that ``fluxmem --help`` documents."""
+        try:
+            code = super().main(*args, **{**kwargs, "prog_name": "fluxmem", "standalone_mode": False})
+        except click.UsageError as error:
+            error.show()
+            code = BAD_INPUT
+        except click.ClickException as error:
+            click.echo(f"error: {error.format_message()}", err=True)
+            code = BAD_INPUT
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("interrupted", err=True)
+            code = INTERRUPTED
+        except (FluxMemError, OSError) as error:
+            click.echo(f"error: {' '.join(str(error).split())}", err=True)
+            code = exit_code(error)
+        sys.exit(code if isinstance(code, int) else OK)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl([(name, help_line) for name, (_, help_line) in _VERBS.items()])
@@ -94,30 +122,10 @@ def cli(ctx: click.Context, memory: Path | None, as_json: bool) -> None:
     ctx.obj = Session(memory=memory, as_json=as_json)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit with the code that ``fluxmem --help`` documents."""
+def main() -> None:
+    """Run the command ``fluxmem``."""
     _set_log_level()
-    try:
-        code = cli.main(args=arguments, prog_name="fluxmem", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        code = stop.exit_code
-    except click.UsageError as error:
-        error.show()
-        code = BAD_INPUT
-    except click.ClickException as error:
-        click.echo(f"error: {error.format_message()}", err=True)
-        code = BAD_INPUT
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        code = INTERRUPTED
-    except BrokenPipeError:
-        # The reader has gone, as `head` does; nobody is left to be told.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except (FluxMemError, OSError) as error:
-        click.echo(f"error: {' '.join(str(error).split())}", err=True)
-        code = exit_code(error)
-    sys.exit(code if isinstance(code, int) else 0)
+    cli.main()
 
 
 def _set_log_level() -> None:

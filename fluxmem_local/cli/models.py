@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from fluxmem_local.agent.builder import NO_MODEL
 from fluxmem_local.models.registry import import_model, list_models, model_path, verify_model
 
-from .output import FAILED, print_json, print_table, to_data
+from .output import FAILED, note, print_json, print_table, to_data
 from .session import Session, Verb
 
 __all__ = ["COMMANDS"]
@@ -131,12 +132,12 @@ def prepare(session: Session, names: tuple[str, ...]) -> None:
     from fluxmem_local.models.loading import prepare_model
 
     config = session.config()
-    wanted = names or tuple(name for name in (config.embedding_model, config.llm_model) if name != "none")
-    prepared = {name: prepare_model(name) for name in wanted}
+    wanted = names or tuple(name for name in (config.embedding_model, config.llm_model) if name != NO_MODEL)
+    prepared = [(name, prepare_model(name, progress=note)) for name in wanted]
     if session.as_json:
-        print_json([{"name": name, "path": ready} for name, ready in prepared.items()])
+        print_json([{"name": name, "path": ready.directory} for name, ready in prepared])
     else:
-        print_table(["model", "ready at"], prepared.items())
+        print_table(["model", "ready at"], [[name, ready.directory] for name, ready in prepared])
 
 
 COMMANDS = {"models": models}

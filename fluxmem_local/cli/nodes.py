@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from datetime import datetime, timezone
 
 import click
 
 from fluxmem_local.types import Scope
 
-from .output import note, print_json, print_table, shortened, to_data, visible
+from .output import FAILED, note, print_json, print_table, shortened, to_data, visible
 from .session import Session, Verb, read_text, scope_options
 
 __all__ = ["COMMANDS"]
@@ -132,8 +133,9 @@ def forget(
         if dry_run:
             receipt = planned
         else:
-            if not yes:
-                click.confirm(f"Remove {len(planned.removed)} memories for good?", abort=True, err=True)
+            if not yes and not click.confirm(f"Remove {len(planned.removed)} memories for good?", err=True):
+                note("nothing was removed")
+                sys.exit(FAILED)
             receipt = asyncio.run(agent.forget(ids or None, source=source, scope=scope))
     if session.as_json:
         print_json({**receipt.to_dict(), "dry_run": dry_run})

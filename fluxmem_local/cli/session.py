@@ -6,16 +6,18 @@ import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluxmem_local.agent.agent import FluxMemAgent
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import BlankTextError, ImportFormatError
 from fluxmem_local.settings import default_memory_directory, load_config
 from fluxmem_local.text import is_blank
 from fluxmem_local.types import Scope
+
+if TYPE_CHECKING:
+    from fluxmem_local.agent.agent import FluxMemAgent
 
 __all__ = ["Session", "Verb", "read_file", "read_text", "scope_options"]
 
@@ -57,6 +59,9 @@ class Session:
             MemoryNotFoundError: there is no memory yet, and ``create`` is False.
             ModelNotFoundError: a model that the verb needs is not on this machine.
         """
+        # Here, because help and usage errors should not load the whole system.
+        from fluxmem_local.agent.agent import FluxMemAgent
+
         config = self.config(**overrides)
         models: dict[str, Any] = {}
         if not embedder:

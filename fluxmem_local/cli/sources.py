@@ -15,7 +15,9 @@ from fluxmem_local.graph import SemanticNode
 from fluxmem_local.text import chunk_text, is_blank
 from fluxmem_local.types import Scope
 
-__all__ = ["Found", "Source", "find_files", "read_source"]
+__all__ = ["STDIN", "Found", "Source", "find_files", "read_source"]
+
+STDIN = "stdin"
 
 # What a folder is searched for; a file that is named itself may have any suffix.
 # fmt: off
@@ -35,10 +37,9 @@ _SNIFFED_BYTES = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One file's facts with the digest of its bytes, by which a second `add` knows it again."""
+    """One file's facts with the digest of its bytes, by which a second `add` knows it again; stdin has none."""
 
-    name: str
-    digest: str
+    digest: str | None
     facts: tuple[SemanticNode, ...]
 
 
@@ -122,8 +123,10 @@ def read_source(
                     **own_id,
                 )
             )
+    if name == STDIN:
+        return Source(digest=None, facts=tuple(facts))
     how = f"{chunk_size}\n{scope}\n{json.dumps(dict(metadata), sort_keys=True)}\n{source}\n".encode()
-    return Source(name=source or name, digest=hashlib.sha256(how + content).hexdigest(), facts=tuple(facts))
+    return Source(digest=hashlib.sha256(how + content).hexdigest(), facts=tuple(facts))
 
 
 def _is_binary(file: Path) -> bool:

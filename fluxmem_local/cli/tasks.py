@@ -29,7 +29,7 @@ __all__ = ["COMMANDS"]
 _RECORD_KEYS = frozenset({"task", "trajectory", "success", "feedback", "used_ids", "scope"})
 
 
-@click.command(cls=Verb, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.command(cls=Verb)
 @click.argument("task")
 @click.argument("command", metavar="-- CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--observation", "observations", multiple=True, help="What is seen at a step; once a step.")
@@ -48,15 +48,14 @@ def run(
 
     CMD gets the memory context on stdin, and the path of a file with the same in FLUXMEM_CONTEXT_FILE. Exit status 0 is
     success, stdout the result, stderr the feedback. After a failure the memory is repaired and CMD started again, at
-    most max_refinement_rounds times more. The result is printed; ends with 1 when CMD never succeeded. Options stand
-    before TASK.
+    most max_refinement_rounds times more. The result is printed; ends with 1 when CMD never succeeded.
 
     \b
     Example:
-      fluxmem run --timeout 60 "deploy the web service" -- python agent.py --fast
+      fluxmem run "deploy the web service" --timeout 60 -- python agent.py --fast
     """
     text = read_text(task)
-    program = Program(command[1:] if command[0] == "--" else command, timeout_s)
+    program = Program(command, timeout_s)
     with session.open(embedder=True, llm=True) as agent:
         outcome = asyncio.run(
             agent.run_task(text, program, observations or None, scope, on_event=None if session.as_json else _tell)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import click
 
+from fluxmem_local.agent.builder import NO_MODEL
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import FluxMemError, MemoryNotFoundError
 
@@ -110,7 +111,14 @@ def doctor(session: Session) -> None:
     Example:
       fluxmem doctor
     """
-    checks = [*_installation(), *_settings_and_models(session), *_memory(session)]
+    config, checks = _settings(session)
+    checks = [
+        *_installation(),
+        *checks,
+        _model("embedding model", config.embedding_model),
+        _model("language model", config.llm_model),
+        *_memory(session, embeds=config.embedding_model != NO_MODEL),
+    ]
     checks.append(_Check("telemetry", True, "none; no connection ever leaves this machine"))
     wrong = [check for check in checks if not check.ok]
     if session.as_json:
@@ -132,18 +140,15 @@ def _installation() -> Iterator[_Check]:
             yield _Check(package, False, f"not installed; run: pip install {package}")
 
 
-def _settings_and_models(session: Session) -> Iterator[_Check]:
+def _settings(session: Session) -> tuple[FluxMemConfig, list[_Check]]:
     try:
-        config = session.config()
+        return session.config(), []
     except FluxMemError as error:
-        yield _Check("settings", False, str(error))
-        config = FluxMemConfig()
-    for what, name in (("embedding model", config.embedding_model), ("language model", config.llm_model)):
-        yield _model(what, name)
+        return FluxMemConfig(), [_Check("settings", False, str(error))]
 
 
 def _model(what: str, name: str) -> _Check:
-    if name == "none":
+    if name == NO_MODEL:
         return _Check(what, True, "switched off")
     # Here, because only these checks need the registry.
     from fluxmem_local.models.registry import verify_model
@@ -160,7 +165,7 @@ def _model(what: str, name: str) -> _Check:
     return _Check(what, True, f"{name} at {report.path}, {len(report.files)} files with the registered SHA-256")
 
 
-def _memory(session: Session) -> Iterator[_Check]:
+def _memory(session: Session, *, embeds: bool) -> Iterator[_Check]:
     try:
         with session.open() as agent:
             counted = agent.stats
@@ -174,8 +179,8 @@ def _memory(session: Session) -> Iterator[_Check]:
     problems = f"; {report.problems[0]}" if report.problems else ""
     yield _Check("memory", report.ok, f"{session.directory}, {len(report.problems)} problems{problems}")
     unembedded = counted["num_unembedded"]
-    found = f"{unembedded} of the memories have no vector"
-    yield _Check("embeddings", unembedded == 0, f"{found}; run: fluxmem reindex" if unembedded else found)
+    remedy = "; run: fluxmem reindex" if unembedded and embeds else ""
+    yield _Check("embeddings", not (unembedded and embeds), f"{unembedded} memories have no vector{remedy}")
 
 
 COMMANDS = {"stats": stats, "verify": verify, "reindex": reindex, "doctor": doctor}

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Fluxmem
+
+Write = Callable[[str, str | bytes], Path]
+
+
+def _contents(fluxmem: Fluxmem) -> dict[str, dict[str, object]]:
+    lines = fluxmem("export").stdout.splitlines()
+    records = [json.loads(line) for line in lines]
+    return {record["content"]: record for record in records if record["type"] == "node"}
+
+
+def test_init_makes_an_empty_memory_once(fluxmem: Fluxmem) -> None:
+    first = fluxmem.data("init")
+    assert (first["created"], first["num_semantic_nodes"]) == (True, 0)
+    assert fluxmem.data("init")["created"] is False
+    assert (fluxmem.memory / "memory.sqlite3").is_file()
+
+
+def test_text_and_markdown_become_facts(fluxmem: Fluxmem, write: Write) -> None:
+    notes = write("notes.md", "# Lease\n\nIt ends in May.\n\n# Rent\n\nIt is 900 euros.\n")
+    report = fluxmem.data("add", str(notes), "--chunk-size", "30", "--metadata", '{"team": "ops"}', "--user", "ada")
+    assert (report["num_sources"], report["num_new"], report["errors"]) == (1, report["num_facts"], [])
+    stored = _contents(fluxmem)
+    assert len(stored) == report["num_facts"] >= 2
+    for record in stored.values():
+        assert record["source"] == str(notes.resolve())
+        assert record["metadata"] == {"team": "ops"}
+        assert record["scope"] == {"user": "ada", "agent": None, "session": None}
+
+
+def test_stdin_is_read_and_each_piece_is_new(fluxmem: Fluxmem) -> None:
+    fluxmem("add", "-", stdin="The lease ends in May.")
+    fluxmem("add", "-", stdin="Pigeons eat bread.")
+    assert set(_contents(fluxmem)) == {"The lease ends in May.", "Pigeons eat bread."}
+    fluxmem("add", "-", "--jsonl", "--source", "chat", stdin='{"text": "Rent is 900."}\n')
+    assert _contents(fluxmem)["Rent is 900."]["source"] == "chat"
+
+
+def test_facts_as_json_lines(fluxmem: Fluxmem, write: Write) -> None:
+    facts = write(
+        "facts.jsonl",
+        '{"content": "One.", "metadata": {"k": 1}, "source": "book", "id": "first"}\n\n{"text": "Two.", "page": 7}\n',
+    )
+    assert fluxmem.data("add", str(facts))["num_new"] == 2
+    stored = _contents(fluxmem)
+    assert (stored["One."]["id"], stored["One."]["source"], stored["One."]["metadata"]) == ("first", "book", {"k": 1})
+    assert (stored["Two."]["source"], stored["Two."]["metadata"]) == (str(facts.resolve()), {"page": 7})
+
+
+def test_chat_messages_keep_speaker_and_time(fluxmem: Fluxmem, write: Write) -> None:
+    chat = write(
+        "chat.jsonl",
+        '{"speaker": "Ada", "text": "I moved to Rome.", "time": "2031-05-01"}\n{"role": "user", "content": "Hi"}\n',
+    )
+    fluxmem("add", str(chat))
+    stored = _contents(fluxmem)
+    assert stored["Ada: I moved to Rome."]["metadata"] == {"speaker": "Ada", "time": "2031-05-01"}
+    assert stored["user: Hi"]["metadata"] == {"speaker": "user"}
+
+
+def test_folders_are_read_with_all_below(fluxmem: Fluxmem, write: Write) -> None:
+    root = write("a.txt", "Alpha.").parent
+    write("deep/er/b.md", "Beta.")
+    write(".hidden/c.txt", "Hidden.")
+    write(".d.txt", "Hidden too.")
+    write("e.png", b"\x89PNG")
+    write("f.txt", b"binary \x00 text")
+    report = fluxmem.data("add", str(root))
+    assert (report["num_sources"], report["num_passed_over"]) == (2, 4)
+    assert set(_contents(fluxmem)) == {"Alpha.", "Beta."}
+
+
+def test_adding_again_changes_nothing_and_a_changed_file_is_followed(fluxmem: Fluxmem, write: Write) -> None:
+    notes = write("notes.txt", "Berlin is the seat.")
+    fluxmem("add", str(notes))
+    before = fluxmem("export").stdout
+    again = fluxmem.data("add", str(notes), str(notes))
+    assert (again["num_unchanged_sources"], again["num_facts"]) == (1, 0)
+    assert fluxmem("export").stdout == before
+    notes.write_text("Paris is the seat.")
+    changed = fluxmem.data("add", str(notes))
+    assert (changed["num_new"], changed["num_removed"]) == (1, 1)
+    assert set(_contents(fluxmem)) == {"Paris is the seat."}
+    assert fluxmem.data("verify")["ok"] is True
+
+
+def test_one_source_name_for_several_files_keeps_all(fluxmem: Fluxmem, write: Write) -> None:
+    one, two = write("one.txt", "One."), write("two.txt", "Two.")
+    fluxmem("add", str(one), str(two), "--source", "book")
+    assert set(_contents(fluxmem)) == {"One.", "Two."}
+    assert {record["source"] for record in _contents(fluxmem).values()} == {"book"}
+
+
+def test_undecodable_bytes_are_reported_and_the_rest_is_added(fluxmem: Fluxmem, write: Write) -> None:
+    good, bad = write("good.txt", "Fine."), write("bad.txt", b"abc\xff def")
+    binary, blank = write("binary.txt", b"a\x00b"), write("blank.txt", " \n")
+    result = fluxmem("add", str(bad), str(binary), str(blank), str(good), code=2)
+    assert f"error: {bad.resolve()}: byte 0xff at offset 3 is not UTF-8" in result.stderr
+    assert f"{binary.resolve()}: NUL byte at offset 1" in result.stderr
+    assert f"{blank.resolve()} is blank" in result.stderr
+    assert set(_contents(fluxmem)) == {"Fine."}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{not json}", "line 2: not JSON"),
+        ("[1]", "line 2: list where a JSON object"),
+        ('{"content": " "}', "line 2: no visible text"),
+        ('{"content": "x", "metadata": 7}', "line 2: 'metadata' must be"),
+        ('{"content": "x", "id": ""}', "line 2: 'id' must be"),
+        ('{"content": "half \\ud800"}', "surrogate"),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_of_its_file_is_added(
+    fluxmem: Fluxmem, write: Write, line: str, message: str
+) -> None:
+    facts = write("facts.jsonl", f'{{"content": "Good."}}\n{line}\n')
+    result = fluxmem("add", str(facts), code=2)
+    assert message in result.stderr
+    assert str(facts.resolve()) in result.stderr
+    assert _contents(fluxmem) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere.txt",), "nowhere.txt does not exist"),
+        (("-", "--chunk-size", "0"), "chunk_size=0"),
+        (("-", "--metadata", "[1]"), "must be a JSON object"),
+        (("-", "--metadata", "{"), "--metadata is not JSON"),
+        (("-", "--user", " "), "scope user"),
+        ((), "Missing argument"),
+    ],
+)
+def test_bad_arguments_store_nothing(fluxmem: Fluxmem, arguments: tuple[str, ...], message: str) -> None:
+    assert message in fluxmem("add", *arguments, stdin="text", code=2).stderr
+    assert not fluxmem.memory.exists() or _contents(fluxmem) == {}
+
+
+def test_blank_stdin_is_an_error(fluxmem: Fluxmem) -> None:
+    assert "blank" in fluxmem("add", "-", stdin=" \n\t", code=2).stderr
+    assert "offset 1" in fluxmem("add", "-", stdin=b"a\xff", code=2).stderr
+    assert _contents(fluxmem) == {}

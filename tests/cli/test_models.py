@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fluxmem_local.models.registry import list_models
+
+from .conftest import Fluxmem
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FLUXMEM_MODELS", str(tmp_path / "model-cache"))
+
+
+def _tiny(kind: str) -> str:
+    return next(
+        status.entry.name
+        for status in list_models()
+        if status.entry.kind == kind and status.path is not None and status.entry.directory is not None
+    )
+
+
+def test_models_are_listed_with_how_to_get_them(fluxmem: Fluxmem) -> None:
+    listed = {model["name"]: model for model in fluxmem.data("models", "list")}
+    assert {"smollm2-135m-instruct", "all-minilm-l6-v2"} <= set(listed)
+    assert listed["smollm2-135m-instruct"]["install"]
+    assert "all-minilm-l6-v2\tembedder" in fluxmem("models", "list").stdout
+
+
+def test_path_and_verify(fluxmem: Fluxmem) -> None:
+    name = _tiny("embedder")
+    path = Path(fluxmem("models", "path", name).stdout.strip())
+    assert path.is_dir()
+    (report,) = fluxmem.data("models", "verify", name)
+    assert (report["name"], report["ok"]) == (name, True)
+    assert f"{name}\tconfig.json\tok" in fluxmem("models", "verify", name).stdout
+
+
+def test_import_copies_and_a_changed_file_is_noticed(fluxmem: Fluxmem, tmp_path: Path) -> None:
+    source = fluxmem("models", "path", _tiny("embedder")).stdout.strip()
+    imported = fluxmem.data("models", "import", source, "--name", "mine")
+    assert imported["kind"] == "embedder"
+    assert fluxmem.data("models", "verify", "mine")[0]["ok"] is True
+    config = Path(imported["path"]) / "config.json"
+    config.write_text(config.read_text() + " ")
+    assert "mine\tconfig.json\tchanged" in fluxmem("models", "verify", "mine", code=1).stdout
+    assert "registered already" in fluxmem("models", "import", source, "--name", "mine", code=2).stderr
+
+
+def test_what_is_no_model_is_named(fluxmem: Fluxmem, tmp_path: Path) -> None:
+    assert "nowhere" in fluxmem("models", "path", "nowhere", code=2).stderr
+    assert "nowhere" in fluxmem("models", "import", str(tmp_path / "nowhere"), code=2).stderr

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .conftest import Fluxmem
+
+
+@pytest.fixture
+def lease(fluxmem: Fluxmem) -> str:
+    fluxmem("add", "-", "--source", "deed", "--metadata", '{"k": "v"}', stdin="The lease ends in May.")
+    fluxmem("add", "-", "--user", "ada", stdin="Ada likes tea.")
+    return str(fluxmem.data("search", "lease", "-k", "1")[0]["id"])
+
+
+def test_show_prints_content_fields_and_links(fluxmem: Fluxmem, lease: str) -> None:
+    episode = fluxmem.data(
+        "record", "-", stdin=json.dumps({"task": "call the owner", "success": True, "used_ids": [lease]})
+    )["id"]
+    data = fluxmem.data("show", lease)
+    assert (data["layer"], data["content"], data["source"]) == ("semantic", "The lease ends in May.", "deed")
+    assert "embedding" not in data
+    assert [(edge["kind"], edge["target_id"]) for edge in data["edges"]] == [("ground", episode)]
+    printed = fluxmem("show", lease).stdout
+    assert printed.startswith("The lease ends in May.\n")
+    assert f"ground\t{lease}\t{episode}" in printed
+
+
+def test_update_and_history(fluxmem: Fluxmem, lease: str) -> None:
+    assert fluxmem("update", lease, "The lease ends in June.").stdout == f"updated {lease}\n"
+    assert fluxmem.data("update", lease, "-", stdin="It ends in July.")["metadata"] == {"k": "v"}
+    entries = fluxmem.data("history", lease)
+    assert [entry["action"] for entry in entries] == ["added", "updated", "updated"]
+    assert "updated by hand" in fluxmem("history", lease).stdout
+    assert "blank" in fluxmem("update", lease, " ", code=2).stderr
+
+
+def test_forget_asks_first(fluxmem: Fluxmem, lease: str) -> None:
+    assert "nothing was removed" in fluxmem("forget", lease, stdin="n\n", code=1).stderr
+    dry = fluxmem.data("forget", lease, "--dry-run")
+    assert (dry["removed"], dry["dry_run"]) == ([lease], True)
+    assert fluxmem("show", lease).exit_code == 0
+    assert "removed 1 memories" in fluxmem("forget", lease, stdin="y\n").stdout
+    assert "no node" in fluxmem("show", lease, code=2).stderr
+    assert fluxmem.data("search", "lease", "--user", "ben") == []
+
+
+def test_forget_by_source_and_scope(fluxmem: Fluxmem, lease: str) -> None:
+    assert fluxmem.data("forget", "--source", "deed", "--yes")["removed"] == [lease]
+    assert len(fluxmem.data("forget", "--user", "ada", "--yes")["removed"]) == 1
+    assert fluxmem.data("stats")["num_semantic_nodes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show", "nobody"), "no node 'nobody'"),
+        (("history", "nobody"), "nobody"),
+        (("undo", "nothing"), "no edit 'nothing'"),
+        (("update", "nobody", "text"), "no node 'nobody'"),
+        (("forget", "nobody", "--yes"), "no node 'nobody'"),
+        (("forget", "--yes"), "nothing to forget was named"),
+        (("forget", "x", "--source", "y", "--yes"), "ids alone"),
+        (("forget", "--user", "ben", "--yes"), "no memory belongs to"),
+        (("skills", "show", "nobody"), "no node 'nobody'"),
+    ],
+)
+def test_what_is_not_there_is_named(fluxmem: Fluxmem, lease: str, arguments: tuple[str, ...], message: str) -> None:
+    before = fluxmem("export").stdout
+    assert message in fluxmem(*arguments, code=2).stderr
+    assert fluxmem("export").stdout == before
+
+
+def test_control_characters_do_not_reach_the_terminal(fluxmem: Fluxmem) -> None:
+    fluxmem("add", "-", stdin="danger \x1b[2J zone")
+    (hit,) = fluxmem.data("search", "danger")
+    assert "\x1b" not in fluxmem("show", hit["id"]).stdout
+    assert "\x1b" not in fluxmem("search", "danger").stdout
+    assert hit["content"] == "danger \x1b[2J zone"

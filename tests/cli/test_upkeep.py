@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from fluxmem_local.agent import agent as agent_module
+from fluxmem_local.testing import HashEmbedder
+
+from .conftest import Fluxmem
+
+
+def test_stats_and_verify(fluxmem: Fluxmem) -> None:
+    fluxmem("add", "-", stdin="One.")
+    assert fluxmem.data("stats")["num_semantic_nodes"] == 1
+    assert "num_semantic_nodes\t1" in fluxmem("stats").stdout
+    assert fluxmem.data("verify")["ok"] is True
+    assert fluxmem("verify").stdout.splitlines()[-1] == "nothing is wrong"
+
+
+def test_verify_finds_and_fixes(fluxmem: Fluxmem) -> None:
+    fluxmem("add", "-", stdin="One.")
+    with sqlite3.connect(fluxmem.memory / "memory.sqlite3") as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute(
+            "INSERT INTO edges (id, kind, source_id, target_id, weight, created_at, metadata, success_count, "
+            "failure_count, step_index) VALUES ('e', 'ground', 'gone', 'gone too', 1, 0, '{}', 0, 0, 0)"
+        )
+    connection.close()
+    result = fluxmem("verify", code=1)
+    assert "problem: " in result.stderr
+    assert fluxmem.data("verify", "--fix")["fixed"] != []
+    assert fluxmem.data("verify")["problems"] == []
+
+
+def test_another_embedder_needs_a_reindex(fluxmem: Fluxmem, monkeypatch: pytest.MonkeyPatch) -> None:
+    fluxmem("add", "-", stdin="The lease ends in May.")
+    monkeypatch.setattr(agent_module, "build_embedder", lambda config: HashEmbedder(32))
+    result = fluxmem("search", "lease", code=2)
+    assert "hash-embedder-1/64" in result.stderr
+    assert "hash-embedder-1/32" in result.stderr
+    assert "fluxmem reindex" in result.stderr
+    report = fluxmem.data("reindex")
+    assert (report["num_embedded"], report["fingerprint"]) == (1, "hash-embedder-1/32")
+    assert fluxmem.data("stats")["num_unembedded"] == 0
+    assert len(fluxmem.data("search", "lease")) == 1
+
+
+def test_doctor_counts_what_has_no_vector(fluxmem: Fluxmem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(agent_module, "build_embedder", lambda config: None)
+    fluxmem("add", "-", stdin="The lease ends in May.")
+    assert len(fluxmem.data("search", "lease")) == 1
+    monkeypatch.setenv("FLUXMEM_LLM_MODEL", "none")
+    monkeypatch.setenv("FLUXMEM_EMBEDDING_MODEL", str(tmp_path / "absent"))
+    report = fluxmem.data("doctor", code=1)
+    checks = {check["what"]: check for check in report["checks"]}
+    assert checks["embeddings"]["ok"] is False
+    assert checks["embeddings"]["found"].startswith("1 memories have no vector")
+    assert str(tmp_path / "absent") in checks["embedding model"]["found"]
+    assert checks["language model"] == {"what": "language model", "ok": True, "found": "switched off"}
+    monkeypatch.setattr(agent_module, "build_embedder", lambda config: HashEmbedder(64))
+    fluxmem("reindex")
+    monkeypatch.setenv("FLUXMEM_EMBEDDING_MODEL", "none")
+    assert fluxmem.data("doctor")["ok"] is True
+    assert "telemetry\tnone" in fluxmem("doctor").stdout
+
+
+def test_doctor_names_a_bad_setting(fluxmem: Fluxmem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUXMEM_TOP_K", "3")
+    checks = {check["what"]: check for check in fluxmem.data("doctor", code=1)["checks"]}
+    assert "FLUXMEM_TOP_K" in checks["settings"]["found"]
+    assert "FLUXMEM_TOP_K" in fluxmem("stats", code=2).stderr
