@@ -18,8 +18,10 @@ __all__ = ["LikelihoodModel", "relevance"]
 _EVIDENCE_TOKENS = 192
 _CLAIM_TOKENS = 128
 # The gain in log-probability a token at which the evidence counts as good and bad alike, and how sharply it turns.
-_NEUTRAL_GAIN = 0.35
-_STEEPNESS = 4.0
+# Measured on SmolLM2-135M-Instruct: facts that answer a question gain 1.2 to 3, unrelated ones 0 to 0.5, facts on the
+# same subject that do not answer it 0.1 to 1.1.
+_NEUTRAL_GAIN = 0.9
+_STEEPNESS = 3.0
 
 
 class LikelihoodModel(Protocol):
@@ -52,4 +54,4 @@ async def relevance(model: LikelihoodModel, pairs: Sequence[tuple[str, str]]) ->
 
 
 def _context(evidence: str) -> str:
-    return f"Note: {evidence or 'nothing'}\nWhat the note is about:"
+    return f"Document: {evidence or 'nothing'}\nThe question that this document answers:"

@@ -128,8 +128,16 @@ async def test_json_that_is_cut_off_is_a_typed_error(tiny_llm):
 
 
 async def test_a_score_is_the_mean_log_probability_of_the_continuation(tiny_llm):
-    contexts = ["The capital of France is", "", "A kitten slept in the sun and the dog ran after the ball because"]
-    continuations = [" Paris.", " Paris.", " the tool said: error, file not found."]
+    long = "A kitten slept in the sun and the dog ran after the ball in the garden. " * 3
+    contexts = ["The capital of France is", "", long, long, "Tea is made with", long]
+    continuations = [
+        " Paris.",
+        " Paris.",
+        "The tool said: error, file not found.",
+        "No.",
+        " hot water.",
+        "Maybe it is.",
+    ]
     scores = await tiny_llm.score_batch(contexts, continuations)
     loaded = load_llm("tiny-llm")
     for context, continuation, score in zip(contexts, continuations, scores, strict=True):

@@ -180,6 +180,7 @@ def test_a_damaged_gguf_file_leaves_nothing_half_made(model_cache, tmp_path):
 def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
     from fluxmem_local.models.cache import cache_directory
 
+    monkeypatch.delenv("FLUXMEM_MODELS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_directory() == tmp_path / "fluxmem" / "models"
     monkeypatch.setenv("FLUXMEM_MODELS", str(tmp_path / "own"))
