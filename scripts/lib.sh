@@ -86,7 +86,8 @@ fail_from_log() {
     log=""
     if grep -qE 'No space left on device|Errno 28|Disk quota exceeded|Errno 122' "$kept"; then
         fail "$1: the disk is full; free 4 GB for ${venv%/*} and ${TMPDIR:-/tmp}, then run this again (log: $kept)"
-    elif grep -qE '(Failed building wheel|Failed to build|Could not build wheels).*hnswlib|hnswlib.*(did not run|failed)' "$kept"; then
+    elif grep -qE '(Failed building wheel|Failed to build|Could not build wheels).*hnswlib' "$kept" &&
+        ! grep -qE 'install(ing)? build dependencies (for|did)' "$kept"; then
         fail "$1: hnswlib is built from source, and that failed; install a C++ compiler and Python's headers" \
             "(Debian: apt-get install g++ python3-dev; macOS: xcode-select --install), then run this again (log: $kept)"
     elif grep -qE 'Failed to establish a new connection|NewConnectionError|NameResolutionError|Connection refused|Max retries exceeded|ConnectTimeout|Read timed out|ProxyError|SSLError|Network is unreachable' "$kept"; then

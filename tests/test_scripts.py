@@ -15,7 +15,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parent.parent
 TOOLS = [
-    *("bash", "cat", "cksum", "cp", "dirname", "flock", "grep", "head", "mkdir", "mktemp", "mv", "rm", "sed"),
+    *("bash", "cat", "cksum", "cp", "dirname", "env", "flock", "grep", "head", "mkdir", "mktemp", "mv", "rm", "sed"),
     *("sha256sum", "shasum", "sleep", "tail", "tar"),
 ]
 
@@ -52,6 +52,8 @@ NO_WHEEL = "ERROR: No matching distribution found for torch==2.13.0"
 NO_COMPILER = """  error: command 'g++' failed: No such file or directory
   ERROR: Failed building wheel for hnswlib
 ERROR: Could not build wheels for hnswlib, which is required to install pyproject.toml-based projects"""
+NO_INDEX_IN_A_BUILD = f"""{NO_INDEX}
+ERROR: Failed to build 'hnswlib' when installing build dependencies for hnswlib"""
 DISK_FULL = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
 UNKNOWN = "something\nERROR: the moon is in the way\nsomething else"
 
@@ -178,6 +180,7 @@ def test_a_python_without_venv_is_one_line_with_the_package_to_install(checkout:
         ("torch==", NO_INDEX, "pip reaches no package index"),
         ("torch==", NO_WHEEL, "the package index has no torch==2.13.0 for Python 3.11"),
         ("install -e", NO_COMPILER, "install a C++ compiler and Python's headers"),
+        ("install -e", NO_INDEX_IN_A_BUILD, "pip reaches no package index"),
         ("install -e", DISK_FULL, "the disk is full; free 4 GB"),
         ("-m venv", DISK_FULL, "the disk is full; free 4 GB"),
         ("--no-deps", NO_INDEX, "pip reaches no package index"),
