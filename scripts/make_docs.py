@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from fluxmem_local.cli.main import main as command_line
+from fluxmem_local.cli.main import cli as command_line
 from fluxmem_local.config import FluxMemConfig
 
 README = Path(__file__).parent.parent / "README.md"
@@ -49,8 +49,8 @@ def command_table() -> str:
 
 def with_generated(text: str) -> str:
     for mark, part in (("settings", settings_table()), ("commands", command_table())):
-        pattern = rf"(<!-- {mark}: made by scripts/make_docs.py -->\n).*?(\n<!-- end of {mark} -->)"
-        text, count = re.subn(pattern, lambda found, part=part: found[1] + part + found[2], text, flags=re.DOTALL)
+        pattern = rf"(<!-- {mark}: made by scripts/make_docs.py -->\n).*?(<!-- end of {mark} -->)"
+        text, count = re.subn(pattern, lambda found, part=part: found[1] + part + "\n" + found[2], text, flags=re.DOTALL)
         if count != 1:
             raise SystemExit(f"README.md has {count} places for the {mark}; it needs exactly one")
     return text
