@@ -50,7 +50,9 @@ def command_table() -> str:
 def with_generated(text: str) -> str:
     for mark, part in (("settings", settings_table()), ("commands", command_table())):
         pattern = rf"(<!-- {mark}: made by scripts/make_docs.py -->\n).*?(<!-- end of {mark} -->)"
-        text, count = re.subn(pattern, lambda found, part=part: found[1] + part + "\n" + found[2], text, flags=re.DOTALL)
+        text, count = re.subn(
+            pattern, lambda found, part=part: found[1] + part + "\n" + found[2], text, flags=re.DOTALL
+        )
         if count != 1:
             raise SystemExit(f"README.md has {count} places for the {mark}; it needs exactly one")
     return text
