@@ -19,6 +19,7 @@ from fluxmem_local.errors import (
 )
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM, BaseVectorStore
 from fluxmem_local.testing import FailingLLM, HashEmbedder, ScriptedLLM
+from fluxmem_local.types import Layer
 
 FACTS = ("The lease ends in May.", "Pigeons eat bread.", "Rent is 900 euros.", "The door code is 4711.")
 
@@ -209,6 +210,32 @@ async def test_user_written_backends_need_only_the_listed_methods() -> None:
         agent.rebuild_indices()
         assert await _contents(agent, "The door code is 4711.", top_k=1) == ["The door code is 4711."]
         assert set(store.rows) == {ids[0], *ids[2:]}
+
+
+async def test_the_reference_style_loop_runs_on_user_written_backends() -> None:
+    stores = {f"{layer}_vectorstore": MinimalStore() for layer in ("semantic", "episodic", "procedural")}
+    with FluxMemAgent(MinimalLLM(), MinimalEmbedder(), **stores) as agent:
+        for fact in FACTS:
+            await agent.add_knowledge(fact, source="notes")
+        contexts: list[str] = []
+
+        async def execute(context: str) -> tuple[str, str, bool]:
+            contexts.append(context)
+            return "read the deed, then answer", "", True
+
+        for number in range(4):
+            result = await agent.run_task(f"When does the lease number {number} end?", execute)
+            assert (result["success"], result["rounds"]) == (True, 1)
+        assert len(contexts) == 4
+        report = await agent.consolidate()
+        assert report["clusters"] >= 1
+        again = await agent.consolidate()
+        assert again["induced_skills"] == ()
+        await agent.retrieve("When does the lease end?", layers=tuple(Layer))
+        counted = agent.stats
+        assert counted["num_episodic_nodes"] == len(stores["episodic_vectorstore"].rows) == 4
+        assert counted["num_procedural_nodes"] == len(report["induced_skills"])
+        assert agent.verify().problems == ()
 
 
 def test_open_uses_the_configured_models(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from fluxmem_local.agent.agent import FluxMemAgent
 from fluxmem_local.cli.main import cli
 from fluxmem_local.cli.output import EXIT_CODES, exit_code
 from fluxmem_local.errors import (
@@ -21,6 +24,8 @@ from fluxmem_local.errors import (
     ModelOutputError,
     StorageError,
 )
+from fluxmem_local.graph import EpisodicNode
+from fluxmem_local.types import Layer
 
 from .conftest import Fluxmem
 
@@ -172,3 +177,45 @@ def test_a_missing_model_is_named_without_a_look_at_the_network(tmp_path: Path, 
     assert absent in result.stderr
     assert "fluxmem models" in result.stderr
     assert not (tmp_path / "m").exists()
+
+
+def test_a_second_writer_waits_and_then_says_who_holds_the_memory(tmp_path: Path) -> None:
+    memory = tmp_path / "m"
+    env = {"FLUXMEM_EMBEDDING_MODEL": "none", "FLUXMEM_LOCK_TIMEOUT_S": "0.3"}
+    with FluxMemAgent(None, None, path=memory) as agent, agent.store.transaction():
+        held = _run("--memory", str(memory), "add", "-", input="text", env=env)
+    assert (held.returncode, held.stderr.startswith("error: ")) == (2, True)
+    assert str(os.getpid()) in held.stderr
+    assert _run("--memory", str(memory), "add", "-", input="text", env=env).returncode == 0
+
+
+def test_an_interrupt_ends_the_program_that_runs_and_records_it(tmp_path: Path) -> None:
+    memory, started = tmp_path / "m", tmp_path / "started"
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "FLUXMEM_EMBEDDING_MODEL": "none",
+        "FLUXMEM_LLM_MODEL": "none",
+    }
+    FluxMemAgent(None, None, path=memory).close()
+    code = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(100)"
+    process = subprocess.Popen(
+        [*COMMAND, "--memory", str(memory), "run", "wait", "--", sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
+    while not (started.exists() and started.read_text()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.endswith("interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
+    with FluxMemAgent(None, None, path=memory) as agent:
+        (episode,) = agent.store.select(layers=(Layer.EPISODIC,))
+        assert isinstance(episode, EpisodicNode)
+        assert episode.status == "interrupted"
+        assert agent.verify().problems == ()
