@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fluxmem_local.answers import Attribution
-from fluxmem_local.errors import BlankTextError
 
 from .fitting import MEMORY_ELEMENT, cut_to_tokens
 from .templates import render
@@ -71,12 +70,7 @@ async def attribute_by_likelihood(
     """Choose the action whose sentence gains most by notes and feedback, against the same prompt without them.
 
     The target of a prune or reshape is the note that makes the feedback likeliest.
-
-    Raises:
-        BlankTextError: there is no feedback, so there is nothing to find a cause for.
     """
-    if not feedback.strip():
-        raise BlankTextError("blank feedback names no failure; give the step's error text")
     feedback = cut_to_tokens(feedback, _FEEDBACK_TOKENS, model.count_tokens)
 
     def prompt(context: str, outcome: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from fluxmem_local.errors import ModelError
 
 from .hashing import remembered_sha256
-from .registry import LocatedModel, read_json
+from .registry import LocatedModel, read_json, registered_name
 
 __all__ = ["embedder_dimension", "embedder_fingerprint"]
 
@@ -42,13 +42,16 @@ def embedder_dimension(located: LocatedModel) -> int:
 
 
 def embedder_fingerprint(located: LocatedModel, dimension: int) -> str:
-    """Name an embedder so that equal names mean equal vectors: ``name/384/mean/1f2e…``."""
+    """Name an embedder so that equal names mean equal vectors: ``name/384/mean/1f2e…``.
+
+    A copy of a registered model in another folder has the registered one's name.
+    """
     digest = hashlib.sha256()
     files = sorted({file for pattern in _DECISIVE for file in located.directory.glob(pattern)})
     for file in files:
         name = file.relative_to(located.directory).as_posix()
         digest.update(f"{name} {located.entry.files.get(name) or remembered_sha256(file)}\n".encode())
-    return f"{located.entry.name}/{dimension}/{_pooling(located.directory)}/{digest.hexdigest()[:16]}"
+    return f"{registered_name(located)}/{dimension}/{_pooling(located.directory)}/{digest.hexdigest()[:16]}"
 
 
 def _pooling(directory: Path) -> str:

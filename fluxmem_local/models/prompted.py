@@ -156,8 +156,10 @@ class PromptedLLM(BaseLLM):
         """Name the cause of a failed step; targets are ids of notes that stand in the context.
 
         Raises:
-            ModelOutputError: the answer cannot be used.
+            ModelOutputError: the answer cannot be used, or there is no feedback to find a cause for.
         """
+        if not feedback.strip():
+            raise ModelOutputError("blank feedback names no failure, so the model is not asked for its cause")
         notes = notes_of(context)
         if self._attribution == "likelihood":
             found = await attribute_by_likelihood(self, context, notes, feedback)

@@ -38,6 +38,7 @@ __all__ = [
     "locate_model",
     "model_path",
     "read_json",
+    "registered_name",
     "registry_directory",
     "verify_model",
 ]
@@ -168,6 +169,17 @@ def verify_model(name: str) -> ModelCheck:
             FileCheck(file, expected, file_sha256(path) if (path := located.directory / file).is_file() else None)
             for file, expected in located.entry.files.items()
         ),
+    )
+
+
+def registered_name(located: LocatedModel) -> str:
+    """Return the registered name of a model's weights, wherever they lie; its own name if they are not registered."""
+    weights = located.directory / "model.safetensors"
+    if located.entry.files or not weights.is_file():
+        return located.entry.name
+    sha256 = remembered_sha256(weights)
+    return next(
+        (entry.name for entry in _entries().values() if entry.files.get(weights.name) == sha256), located.entry.name
     )
 
 

@@ -38,7 +38,7 @@ def test_making_one_reads_sizes_and_hashes_but_loads_no_torch(model_cache):
 def test_a_fingerprint_tells_weights_apart(model_cache, tmp_path, tiny_embedder):
     assert tiny_embedder.dimension == 64
     assert tiny_embedder.fingerprint.startswith("tiny-embedder/64/mean/")
-    folder = shutil.copytree(registry_directory() / "tiny" / "embedder", tmp_path / "tiny-embedder")
+    folder = shutil.copytree(registry_directory() / "tiny" / "embedder", tmp_path / "copied-elsewhere")
     assert SentenceTransformerEmbedder(folder).fingerprint == tiny_embedder.fingerprint
     weights = folder / "model.safetensors"
     content = bytearray(weights.read_bytes())

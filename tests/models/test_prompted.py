@@ -138,6 +138,14 @@ async def test_an_attribution_that_cannot_be_used_is_a_typed_error(answer):
         await Saying(answer).attribute_failure(CONTEXT, "too many rows")
 
 
+@pytest.mark.parametrize("method", ["json", "likelihood"])
+async def test_without_feedback_there_is_no_cause_to_ask_for(method):
+    llm = Saying("{}", attribution=method)
+    with pytest.raises(ModelOutputError, match="blank feedback"):
+        await llm.attribute_failure(CONTEXT, " \n")
+    assert llm.prompts == []
+
+
 def test_notes_are_found_with_their_ids():
     notes = notes_of(CONTEXT)
     assert [(note.id, note.text) for note in notes] == [("f1", "Use the viewer."), ("s1", "Do it.")]

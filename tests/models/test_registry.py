@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -107,8 +110,6 @@ def test_a_changed_file_is_refused_although_its_size_and_date_are_the_old_ones(m
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    import os
-
     os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(ModelIntegrityError, match=r"model\.safetensors of model 'mine' has SHA-256"):
         check_files(located)
@@ -175,6 +176,71 @@ def test_a_damaged_gguf_file_leaves_nothing_half_made(model_cache, tmp_path):
     with pytest.raises(ModelError, match="cannot be converted"):
         prepare_model(file)
     assert [path.name for path in (model_cache / "converted").iterdir() if path.suffix != ".lock"] == []
+
+
+def converted_by(monkeypatch, fill):
+    monkeypatch.setattr("fluxmem_local.models.loading._convert", fill)
+
+
+def write_converted(gguf, sha256, folder):
+    (folder / "config.json").write_text("{}")
+    hashed = hashlib.sha256(b"{}").hexdigest()
+    (folder / "fluxmem-source.json").write_text(json.dumps({"source": sha256, "files": {"config.json": hashed}}))
+
+
+def test_a_gguf_file_is_converted_once_by_callers_at_once(model_cache, tmp_path, monkeypatch):
+    file = tmp_path / "own.gguf"
+    file.write_bytes(b"GGUF")
+    made = []
+
+    def slow(gguf, sha256, folder):
+        made.append(gguf)
+        time.sleep(0.05)
+        write_converted(gguf, sha256, folder)
+
+    converted_by(monkeypatch, slow)
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(prepare_model, [file] * 4))
+    assert made == [file]
+    assert sorted(result.converted for result in results) == [False, False, False, True]
+    assert len({result.directory for result in results}) == 1
+    said = []
+    assert not prepare_model(file, said.append).converted
+    assert said == []
+
+
+def test_a_conversion_that_fails_leaves_nothing_and_can_be_tried_again(model_cache, tmp_path, monkeypatch):
+    file = tmp_path / "own.gguf"
+    file.write_bytes(b"GGUF")
+
+    def full_disk(gguf, sha256, folder):
+        (folder / "model.safetensors").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    converted_by(monkeypatch, full_disk)
+    with pytest.raises(ModelError, match=r"No space left on device.*FLUXMEM_MODELS"):
+        prepare_model(file)
+    assert [path.name for path in (model_cache / "converted").iterdir() if path.suffix != ".lock"] == []
+    converted_by(monkeypatch, write_converted)
+    assert prepare_model(file).converted
+
+
+def test_a_converted_file_that_was_changed_is_refused(model_cache, tmp_path, monkeypatch):
+    file = tmp_path / "own.gguf"
+    file.write_bytes(b"GGUF")
+    converted_by(monkeypatch, write_converted)
+    folder = prepare_model(file).directory
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(ModelIntegrityError, match="changed since it was converted; remove"):
+        prepare_model(file)
+
+
+@pytest.mark.real_model
+def test_the_default_model_opens_from_its_conversion():
+    prepare_model("smollm2-135m-instruct")
+    again = prepare_model("smollm2-135m-instruct")
+    assert not again.converted
+    assert {"model.safetensors", "tokenizer.json", "config.json"} <= {file.name for file in again.directory.iterdir()}
 
 
 def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
