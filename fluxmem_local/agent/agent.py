@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import DimensionError, InvalidInputError
@@ -14,12 +14,9 @@ from fluxmem_local.interfaces import BaseEmbedder, BaseLLM, BaseVectorStore, app
 from fluxmem_local.memory_store import HistoryEntry, MemoryStore, Receipt, VerifyReport
 from fluxmem_local.retrieval import Hit, Retriever, serialize_context
 from fluxmem_local.settings import load_config
-from fluxmem_local.stages.consolidation import ConsolidationReport, StageIII
 from fluxmem_local.stages.edits import undo_edit
-from fluxmem_local.stages.evolution import ReplayFn
 from fluxmem_local.stages.execution import ExecuteFn
 from fluxmem_local.stages.formation import StageI
-from fluxmem_local.storage.portable import ImportReport, export_lines, import_lines
 from fluxmem_local.types import Layer, Scope
 
 from .answering import Answer, ask
@@ -29,6 +26,11 @@ from .knowledge import IngestReport, Knowledge
 from .maintenance import ReindexReport, reindex
 from .results import EventListener, TaskResult
 from .tasks import TaskRunner
+
+if TYPE_CHECKING:
+    from fluxmem_local.stages.consolidation import ConsolidationReport
+    from fluxmem_local.stages.evolution import ReplayFn
+    from fluxmem_local.storage.portable import ImportReport
 
 __all__ = ["CONFIGURED", "Configured", "FluxMemAgent"]
 
@@ -326,6 +328,9 @@ class FluxMemAgent:
                 None: recorded evidence decides.
             dry_run: only report.
         """
+        # Here, as are export and import, because a verb such as `stats` should start without them.
+        from fluxmem_local.stages.consolidation import StageIII
+
         stage = StageIII(self._store, self.embedder, self.llm, self.config)
         return await stage.run(replay_fn, dry_run)
 
@@ -379,6 +384,8 @@ class FluxMemAgent:
 
     def export(self, file: IO[str]) -> int:
         """Write the whole memory as JSON Lines and return their number."""
+        from fluxmem_local.storage.portable import export_lines
+
         num_lines = 0
         for line in export_lines(self._store):
             file.write(line + "\n")
@@ -391,6 +398,8 @@ class FluxMemAgent:
         Raises:
             ImportFormatError: a line that cannot be read; the message gives its number.
         """
+        from fluxmem_local.storage.portable import import_lines
+
         return import_lines(self._store, file)
 
     def get(self, id: str) -> Node:

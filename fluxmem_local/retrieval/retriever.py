@@ -175,7 +175,8 @@ class Retriever:
                 f"{np.count_nonzero(~np.isfinite(embedded))} values that are no numbers; this memory needs {expected}"
             )
         norms = np.linalg.norm(embedded, axis=1, keepdims=True)
-        return list(embedded / np.where(norms > 0, norms, 1))
+        # A vector of zeros, as of a question without a known word, is near to nothing: words alone count then.
+        return [row / norm if norm > 0 else None for row, norm in zip(embedded, norms[:, 0], strict=True)]
 
 
 def _layers(layers: Sequence[Layer | str]) -> list[Layer]:

@@ -266,3 +266,26 @@ async def test_a_big_text_is_embedded_in_bounded_batches() -> None:
         ids = await agent.add_knowledge("\n\n".join(f"Entry {n}." for n in range(1500)), chunk_size=12)
         assert len(ids) == 1500
     assert sizes == [1024, 476]
+
+
+class Vocabulary(BaseEmbedder):
+    """Counts the words it knows; of others it makes zeros."""
+
+    dimension = 2
+
+    async def embed_text(self, text: str) -> Any:
+        return [text.count("lease"), text.count("rent")]
+
+    async def embed_batch(self, texts: Sequence[str]) -> Any:
+        return [await self.embed_text(text) for text in texts]
+
+
+async def test_a_question_that_the_embedder_knows_no_word_of_is_searched_by_words() -> None:
+    with FluxMemAgent(None, Vocabulary()) as agent:
+        await agent.add_knowledge("The lease is with Anna.")
+        await agent.add_knowledge("The rent is due.")
+        hits = await agent.retrieve("Anna", top_k=1)
+        assert [hit.node.content for hit in hits] == ["The lease is with Anna."]
+        with pytest.raises(DimensionError, match="length zero"):
+            await agent.add_knowledge("Pigeons eat bread.")
+        assert agent.stats["num_semantic_nodes"] == 2
