@@ -18,9 +18,11 @@ __all__ = ["ALIKE_COSINE", "cluster_episodes", "cluster_rows", "word_vectors"]
 
 _Labels: TypeAlias = npt.NDArray[np.int64]
 
-# Mean cosine of pairs from which episodes count as one kind of task. Tasks of one kind with other names in them have
-# about 0.6 to 0.9 with the default embedder, unrelated ones less than 0.3.
-ALIKE_COSINE = 0.55
+# Mean cosine of pairs below which episodes have nothing to do with each other. Tasks of one kind with other names in
+# them have about 0.45 to 0.9 with the default embedder, unrelated ones less than 0.2.
+ALIKE_COSINE = 0.4
+# Mean cosine of pairs from which a difference is one of names only.
+SAME_COSINE = 0.8
 # A best silhouette under this one is no structure.
 _LEAST_SILHOUETTE = 0.05
 # The number of clusters is chosen on a sample; silhouettes cost its square.
@@ -34,7 +36,7 @@ _DECIMALS = 5
 
 
 def cluster_episodes(
-    episodes: Sequence[EpisodicNode], vectors: FloatArray, *, num_clusters: int | None, seed: int
+    episodes: Sequence[EpisodicNode], vectors: FloatArray, *, num_clusters: int | None, seed: int, min_size: int = 1
 ) -> list[tuple[EpisodicNode, ...]]:
     """Group episodes; those of different scopes are never in one cluster.
 
@@ -43,6 +45,7 @@ def cluster_episodes(
         vectors: their embeddings, shape ``(n, d)``.
         num_clusters: clusters a scope at most; None: chosen by silhouette.
         seed: of K-Means.
+        min_size: a smaller cluster is of no use, so it joins one that is alike; only when the number is chosen.
 
     Returns:
         The clusters; episodes within one are sorted by age.
@@ -57,19 +60,20 @@ def cluster_episodes(
         by_scope.setdefault(episode.scope, []).append(position)
     clusters: list[tuple[EpisodicNode, ...]] = []
     for positions in by_scope.values():
-        labels = cluster_rows(vectors[positions], num_clusters=num_clusters, seed=seed)
+        labels = cluster_rows(vectors[positions], num_clusters=num_clusters, seed=seed, min_size=min_size)
         for label in range(int(labels.max()) + 1):
             members = [episodes[positions[row]] for row in np.flatnonzero(labels == label)]
             clusters.append(tuple(sorted(members, key=_age)))
     return sorted(clusters, key=lambda members: _age(members[0]))
 
 
-def cluster_rows(vectors: FloatArray, *, num_clusters: int | None, seed: int) -> _Labels:
+def cluster_rows(vectors: FloatArray, *, num_clusters: int | None, seed: int, min_size: int = 1) -> _Labels:
     """Label the rows of ``vectors``, shape ``(n, d)``, with their cluster from 0 on.
 
     The same rows in another order get the same clusters. Automatic (``num_clusters`` None): one cluster when the rows
-    are alike; else the number, among those tried, with the best mean silhouette by cosine, the smaller at a tie.
-    Clusters that are still alike are joined: silhouette likes to tell near repeats of one task apart.
+    are the same but for names; else the number, among those tried, with the best mean silhouette by cosine, the
+    smaller at a tie. Clusters of fewer than ``min_size`` rows then join the nearest one that is alike: silhouette
+    likes to tell near repeats of one task apart.
 
     Raises:
         InvalidInputError: ``num_clusters`` under 1.
@@ -82,11 +86,13 @@ def cluster_rows(vectors: FloatArray, *, num_clusters: int | None, seed: int) ->
     inverse = inverse.reshape(-1)
     if not len(rows):
         return np.zeros(0, np.int64)
-    number = _choose_number(rows, points, counts, seed) if num_clusters is None else min(num_clusters, len(points))
+    number = (
+        _choose_number(rows, points, counts, seed, min_size) if num_clusters is None else min(num_clusters, len(points))
+    )
     if number == 1:
         return np.zeros(len(rows), np.int64)
     labels = _fit(points, counts, number, seed)[inverse]
-    return _join_alike(rows, labels) if num_clusters is None else labels
+    return _join_alike(rows, labels, min_size) if num_clusters is None else labels
 
 
 def word_vectors(texts: Sequence[str]) -> FloatArray:
@@ -105,9 +111,12 @@ def _age(episode: EpisodicNode) -> tuple[float, str]:
     return episode.created_at, episode.id
 
 
-def _choose_number(rows: npt.NDArray[np.float64], points: Any, counts: Any, seed: int) -> int:
-    if len(points) < 3 or _mean_cosine(rows) >= ALIKE_COSINE:
-        return 2 if len(points) == 2 and _mean_cosine(points) < ALIKE_COSINE else 1
+def _choose_number(rows: npt.NDArray[np.float64], points: Any, counts: Any, seed: int, min_size: int) -> int:
+    cosine = _mean_cosine(rows)
+    if len(points) < 3:
+        return len(points) if cosine < ALIKE_COSINE else 1
+    if cosine >= SAME_COSINE or (cosine >= ALIKE_COSINE and len(rows) < 2 * min_size):
+        return 1
     from sklearn.metrics import silhouette_score
 
     chosen = np.arange(len(points))
@@ -141,15 +150,19 @@ def _numbers(num_points: int) -> list[int]:
     return numbers
 
 
-def _join_alike(rows: npt.NDArray[np.float64], labels: _Labels) -> _Labels:
+def _join_alike(rows: npt.NDArray[np.float64], labels: _Labels, min_size: int) -> _Labels:
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     unit = rows / np.where(lengths > 0, lengths, 1.0)
     while labels.max() > 0:
-        means = np.stack([unit[labels == label].mean(axis=0) for label in range(int(labels.max()) + 1)])
+        sizes = np.bincount(labels)
+        means = np.stack([unit[labels == label].mean(axis=0) for label in range(len(sizes))])
         # The dot product of two mean vectors is the mean cosine of the pairs across.
-        across = np.triu(means @ means.T, k=1)
+        across = means @ means.T
+        small = sizes < min_size
+        across -= np.where(small[:, None] | small[None, :], ALIKE_COSINE, SAME_COSINE)
+        across[np.tril_indices(len(sizes))] = -np.inf
         into, joined = np.unravel_index(int(across.argmax()), across.shape)
-        if across[into, joined] < ALIKE_COSINE:
+        if across[into, joined] < 0:
             break
         labels = np.where(labels == joined, into, labels)
         labels = np.where(labels > joined, labels - 1, labels)

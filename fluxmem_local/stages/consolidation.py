@@ -97,6 +97,7 @@ class StageIII:
             vectors,
             num_clusters=self._config.num_clusters,
             seed=self._config.seed,
+            min_size=self._config.min_support,
         )
         families = find_families(
             clusters,

@@ -18,6 +18,9 @@ from .induction import counts_as_success
 
 __all__ = ["Family", "find_families", "is_induced"]
 
+# A new episode may lie this much further out, in cosine, than those that a skill was distilled from.
+_SLACK = 0.1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
@@ -47,6 +50,7 @@ class _Group:
     successes: list[EpisodicNode]
     failures: dict[str, EpisodicNode]
     centre: FloatArray
+    reach: float
 
 
 def is_induced(skill: ProceduralNode) -> bool:
@@ -88,14 +92,14 @@ def find_families(
         for episode in free:
             group = _nearest(episode, sharing, vectors, least=-1.0 if trust_clusters else ALIKE_COSINE)
             if group is None and not trust_clusters:
-                group = _nearest(episode, in_scope, vectors, least=ALIKE_COSINE)
+                group = _nearest(episode, in_scope, vectors)
             if group is None:
                 left.append(episode)
             else:
                 group.successes.append(episode)
         local = list(sharing)
         if len(left) >= min_support and (not sharing or _are_alike(left, vectors)):
-            fresh = _Group(None, left, {}, _mean(left, vectors))
+            fresh = _group(None, left, {}, vectors)
             families.append(fresh)
             local.append(fresh)
         for episode in cluster:
@@ -123,24 +127,36 @@ def _existing(
         sources = [episode for episode in sources if counts_as_success(episode)]
         failed = [episodes[id] for id in skill.metadata.get("failed_episode_ids", ()) if id in episodes]
         if sources:
-            groups.append(_Group(skill, sources, {each.id: each for each in failed}, _mean(sources, vectors)))
+            groups.append(_group(skill, sources, {each.id: each for each in failed}, vectors))
     return groups
 
 
-def _mean(episodes: Sequence[EpisodicNode], vectors: Mapping[str, FloatArray]) -> FloatArray:
-    mean: FloatArray = np.mean([vectors[episode.id] for episode in episodes], axis=0, dtype=np.float32)
-    return mean
+def _group(
+    skill: ProceduralNode | None,
+    successes: list[EpisodicNode],
+    failures: dict[str, EpisodicNode],
+    vectors: Mapping[str, FloatArray],
+) -> _Group:
+    rows = np.stack([vectors[episode.id] for episode in successes])
+    centre = rows.mean(axis=0)
+    centre = centre / max(float(np.linalg.norm(centre)), 1e-9)
+    reach = max(ALIKE_COSINE, float((rows @ centre).min()) - _SLACK)
+    return _Group(skill, successes, failures, centre, reach)
 
 
 def _nearest(
-    episode: EpisodicNode, groups: Sequence[_Group], vectors: Mapping[str, FloatArray], *, least: float
+    episode: EpisodicNode, groups: Sequence[_Group], vectors: Mapping[str, FloatArray], *, least: float | None = None
 ) -> _Group | None:
-    """Find the group with the highest mean cosine to an episode, if that is at least ``least``."""
-    if not groups:
-        return None
-    cosines = [float(vectors[episode.id] @ group.centre) for group in groups]
-    best = int(np.argmax(cosines))
-    return groups[best] if cosines[best] >= least else None
+    """Find the group whose centre is nearest to an episode, among those that it is near enough to.
+
+    Near enough is a cosine of ``least``, or for None as near as the group's own episodes are, with a little slack.
+    """
+    best, best_cosine = None, -np.inf
+    for group in groups:
+        cosine = float(vectors[episode.id] @ group.centre)
+        if cosine > best_cosine and cosine >= (group.reach if least is None else least):
+            best, best_cosine = group, cosine
+    return best
 
 
 def _are_alike(episodes: Sequence[EpisodicNode], vectors: Mapping[str, FloatArray]) -> bool:

@@ -31,6 +31,8 @@ _GROUNDED_SHARE = 0.5
 # Numbers of a list are no claims.
 _LIST_NUMBER = regex.compile(r"(?m)^\s*\d+[.)]\s")
 _CONTENT_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+(?:[._\-/:@+][\p{L}\p{M}\p{N}]+)*")
+# Numbers, paths, addresses and identifiers: nearly right is wrong.
+_EXACT = regex.compile(r"[\p{N}._/:@]")
 _FUNCTION_WORDS = frozenset(
     (  # noqa: SIM905
         "a an and any are as at be been but by can do does each every for from has have if in into is it its may more "
@@ -122,7 +124,7 @@ def grounded_text(answer: object, sources: Sequence[str], max_chars: int) -> str
     words = [word.casefold() for word in _CONTENT_WORD.findall(_LIST_NUMBER.sub("", text))]
     words = [word for word in words if _is_content(word)]
     found = [any(token in known for token in (word, *tokenize(word))) for word in words]
-    exact = [word in known for word in words if any(sign.isdigit() for sign in word) or not word.isalpha()]
+    exact = [word in known for word in words if _EXACT.search(word)]
     if not words or sum(found) < _GROUNDED_SHARE * len(words) or not all(exact):
         return None
     return text

@@ -70,6 +70,23 @@ def test_more_rows_than_the_sample_are_clustered_too() -> None:
     assert parts(labels) == parts(np.repeat([0, 1], [700, 500]))
 
 
+def test_clusters_too_small_to_be_of_use_join_one_that_is_alike() -> None:
+    # Two near repeats, one relative of theirs at a cosine of about 0.6, and three of another kind.
+    relative = np.array([[0.6, 0.8] + [0.0] * 14], np.float32)
+    other = np.roll(blobs([3]), 5, axis=1)
+    rows = np.concatenate([blobs([2]), relative, other])
+    joined = {frozenset({0, 1, 2}), frozenset({3, 4, 5})}
+    assert parts(cluster_rows(rows, num_clusters=None, seed=0, min_size=3)) == joined
+    stranger = np.roll(blobs([1]), 9, axis=1)
+    apart = parts(cluster_rows(np.concatenate([rows, stranger]), num_clusters=None, seed=0, min_size=3))
+    assert apart == {*joined, frozenset({6})}
+
+
+def test_three_tasks_of_one_kind_are_not_torn_apart_by_two_near_repeats() -> None:
+    rows = np.concatenate([blobs([2]), np.array([[0.6, 0.8] + [0.0] * 14], np.float32)])
+    assert cluster_rows(rows, num_clusters=None, seed=0, min_size=3).tolist() == [0, 0, 0]
+
+
 def test_a_number_below_one_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="num_clusters=0"):
         cluster_rows(blobs([3]), num_clusters=0, seed=0)

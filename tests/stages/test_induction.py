@@ -122,11 +122,11 @@ class TestInduction:
         assert skill.steps[0].failed_ids == ("e7",)
 
     def test_the_structure_survives_json(self) -> None:
-        skill = induce_skill(COATS, [lived(9, "put the hat away", "eat hat", success=False)]).described(
-            "Put things away."
-        )
-        assert Skill.from_dict(json.loads(json.dumps(skill.to_dict()))) == skill
-        assert "\x00" not in json.dumps(skill.to_dict()) and "\\u0000" not in json.dumps(skill.to_dict())
+        failure = lived(9, "put the hat away", "eat hat", success=False)
+        skill = induce_skill(COATS, [failure]).described("Put things away.")
+        text = json.dumps(skill.to_dict())
+        assert Skill.from_dict(json.loads(text)) == skill
+        assert "\\u00" not in text
 
     def test_long_actions_are_cut(self) -> None:
         skill = induce_skill([lived(number, "write", "word " * 900) for number in range(3)])
@@ -159,6 +159,7 @@ class TestGroundedText:
             "Use the python_api on medals.csv.",
             "1. Read medals.csv\n2. Average the medals by country",
             "<think>hm</think>Averages by country come from the python_api",
+            "Step-by-step: average the medals by country",
         ],
     )
     def test_what_the_episodes_say_is_taken(self, answer: str) -> None:
