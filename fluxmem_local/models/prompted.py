@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -191,14 +192,21 @@ class PromptedLLM(BaseLLM):
         return found
 
     async def _written_verdicts(self, pairs: Sequence[tuple[str, str]]) -> FloatArray:
-        values = []
         budget = min(self.prompt_budget(_VERDICT_TOKENS), _VERDICT_PROMPT_TOKENS)
-        for claim, evidence in pairs:
-            prompt = render("verify", budget, self.count_tokens, claim=claim, evidence=evidence)
-            value = parse_score(str((await self.generate_json(prompt, VERDICT_SCHEMA, _VERDICT_TOKENS)).get("score")))
-            if value is None:
-                raise ModelOutputError("the model's verdict is no number in [0, 1]; use a larger model")
-            values.append(value)
+        # Asked together, so that a backend that batches can run them as one.
+        answers = await asyncio.gather(
+            *(
+                self.generate_json(
+                    render("verify", budget, self.count_tokens, claim=claim, evidence=evidence),
+                    VERDICT_SCHEMA,
+                    _VERDICT_TOKENS,
+                )
+                for claim, evidence in pairs
+            )
+        )
+        values = [parse_score(str(answer.get("score"))) for answer in answers]
+        if None in values:
+            raise ModelOutputError("the model's verdict is no number in [0, 1]; use a larger model")
         return np.asarray(values, np.float32)
 
     async def _task(self, name: str, subject: str, max_new_tokens: int, **data: str) -> str:
