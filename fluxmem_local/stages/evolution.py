@@ -99,12 +99,21 @@ async def evolve_skill(
     history = list(node.version_history)
     number = max([node.version, *(past.version for past in history)])
     converged = False
+    helpful = True
     proposal = candidate
+    # Without the examples. Only a replay can tell whether they were needed: recorded success never misses them.
+    brief = evidence.structure.render(examples=0)
+    tried_texts = {node.skill_text, *(past.skill_text for past in history)}
     while len(scored) < config.max_consolidation_rounds:
-        if proposal is None:
+        if proposal is None and helpful:
             proposal = await writer.refine(present.text, _observed(present, evidence), evidence.sources)
+            # Who gave no usable answer is not asked about this skill again.
+            helpful = proposal is not None
+        if proposal is None and replay_fn is not None and brief not in tried_texts:
+            proposal = brief
         if proposal is None:
             break
+        tried_texts.add(proposal)
         number += 1
         if proposal == present.text:
             scored.append((number, present.pems))

@@ -64,15 +64,15 @@ class Skill:
         """Put another description in."""
         return replace(self, description=description)
 
-    def render(self) -> str:
-        """Write the skill for a context: one statement a line, without counts, so that more support changes nothing."""
+    def render(self, *, examples: int = _MOST_EXAMPLES) -> str:
+        """Write the skill for a context: one statement a line, and no counts, so that more support changes nothing."""
         lines = [f"When to use: {self.use}"]
         if self.description:
             lines.append(self.description)
         lines += [f"{number}. {step.template}" for number, step in enumerate(self.steps, start=1)]
         lines += [
             "Seen: " + ", ".join(f"<{slot.number}> = {value}" for slot, value in zip(self.slots, values, strict=True))
-            for values in self.examples[:_MOST_EXAMPLES]
+            for values in self.examples[:examples]
         ]
         for pitfall in self.pitfalls:
             lines.append(f"Avoid: {pitfall.action}" + (f" ({pitfall.feedback})" if pitfall.feedback else ""))

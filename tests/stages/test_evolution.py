@@ -135,7 +135,7 @@ async def test_a_bad_refinement_changes_nothing_and_ends_the_attempts(answer: An
 class TestReplay:
     async def test_the_success_rate_is_that_of_the_replays(self) -> None:
         evolution, _ = await evolve(replay_fn=lambda episode, skill: episode.id != "e0")
-        assert evolution.node.pems_score == pytest.approx(2 / 3 / length(TEXT))
+        assert evolution.scored[0] == (1, pytest.approx(2 / 3 / length(TEXT)))
         assert evolution.node.metadata["evidence"]["success_rate"] == pytest.approx(2 / 3)
 
     async def test_it_may_be_async_and_sees_the_version_that_is_tried(self) -> None:
@@ -152,6 +152,16 @@ class TestReplay:
     async def test_a_version_that_replays_worse_is_not_kept(self) -> None:
         evolution, _ = await evolve(SHORTER, replay_fn=lambda episode, skill: skill.version == 1)
         assert evolution.node.skill_text == TEXT
+
+    async def test_without_a_models_help_the_skill_is_tried_without_its_examples(self) -> None:
+        brief = STRUCTURE.render(examples=0)
+        assert brief == TEXT.split("\nSeen:")[0]
+        kept, _ = await evolve(replay_fn=lambda episode, skill: True)
+        assert (kept.node.skill_text, kept.node.version) == (brief, 2)
+        needed, llm = await evolve(replay_fn=lambda episode, skill: "Seen:" in skill.skill_text)
+        assert len(llm.calls) == 1
+        assert (needed.node.skill_text, needed.scored[1]) == (TEXT, (2, 0.0))
+        assert len(needed.scored) == 2
 
     async def test_what_failed_is_told_to_the_model(self) -> None:
         _, llm = await evolve(replay_fn=lambda episode, skill: episode.id != "e1")
