@@ -16,7 +16,7 @@ from fluxmem_local.errors import (
     NotFoundError,
 )
 from fluxmem_local.graph import DistillEdge, Edit, EpisodicNode, GroundEdge, ProceduralNode, SemanticNode, StepLinkEdge
-from fluxmem_local.index import ExactVectorStore
+from fluxmem_local.index import ExactVectorStore, HNSWVectorStore
 from fluxmem_local.memory_store import MemoryStore, Outcome, Receipt
 from fluxmem_local.types import Layer, NodeState, Scope
 
@@ -260,21 +260,14 @@ def test_query_vector_of_the_wrong_size(store, make):
 
 
 def test_given_vector_stores_are_filled_and_kept(make):
-    class Counting(ExactVectorStore):
-        num_added = 0
-
-        def add(self, ids, vectors):
-            self.num_added += len(ids)
-            super().add(ids, vectors)
-
-    mine = Counting()
+    mine = ExactVectorStore()
     first = make.fact("tea is hot")
     mine.add([first.id], np.stack([make.vector("tea is hot")]))
     with make.open(None, vector_stores={SEMANTIC: mine}) as store:
         (second,) = add(store, make.fact("snow is cold"))
         add(store, first)
         assert store.nearest(SEMANTIC, make.vector("snow"), 1)[0][0] == second
-        assert mine.num_added == 2
+        assert sorted(mine.ids) == sorted([first.id, second])
         store.forget(ids=[second])
         assert mine.ids == [first.id]
         store.rebuild_indices()
@@ -637,3 +630,28 @@ def test_episode_without_a_result_is_told_apart(make):
         add(store, make.episode("odd", status="succeeded", success=None))
         assert store.verify().problems != ()
         assert isinstance(store.select()[0], EpisodicNode)
+
+
+def test_a_given_store_holds_each_vector_as_soon_as_it_is_added() -> None:
+    given = HNSWVectorStore()
+    with MemoryStore.open(None, dimension=2, fingerprint="f", vector_stores={Layer.SEMANTIC: given}) as store:
+        with store.transaction() as transaction:
+            ids = transaction.add_nodes(
+                [
+                    SemanticNode(content="one", embedding=np.array([1, 0], np.float32)),
+                    SemanticNode(content="two", embedding=np.array([0, 1], np.float32)),
+                ]
+            )
+        assert len(given) == 2
+        store.rebuild_indices()
+        assert sorted(given.ids) == sorted(ids)
+        store.forget(ids=[ids[0]])
+        assert given.ids == [ids[1]]
+
+
+def test_a_given_store_of_another_size_is_refused_before_anything_is_stored(tmp_path) -> None:
+    with pytest.raises(DimensionError, match="vectors of 3, the embedder makes 2"):
+        MemoryStore.open(
+            tmp_path / "memory", dimension=2, fingerprint="f", vector_stores={Layer.SEMANTIC: HNSWVectorStore(3)}
+        )
+    assert not (tmp_path / "memory").exists()

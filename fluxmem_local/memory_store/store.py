@@ -8,7 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from fluxmem_local.errors import EmbedderMismatchError, InvalidInputError, MemoryDamagedError, StorageError
+from fluxmem_local.errors import (
+    DimensionError,
+    EmbedderMismatchError,
+    InvalidInputError,
+    MemoryDamagedError,
+    StorageError,
+)
 from fluxmem_local.interfaces import BaseVectorStore
 from fluxmem_local.storage import portable
 from fluxmem_local.storage.database import Database
@@ -67,7 +73,15 @@ class MemoryStore(MemoryReader):
             MemoryDamagedError: the database is damaged, or is none of ours; it is left as it is.
             SchemaVersionError: a newer version of this package wrote it.
             EmbedderMismatchError: another embedder wrote it.
+            DimensionError: a given store says that its vectors have another size.
         """
+        for layer, given in (vector_stores or {}).items():
+            size = getattr(given, "dimension", None)
+            if isinstance(size, int) and dimension is not None and size != dimension:
+                raise DimensionError(
+                    f"the given {layer} vector store is for vectors of {size}, the embedder makes {dimension}; "
+                    f"give a store of {dimension}"
+                )
         folder = None if path is None else Path(path).expanduser().absolute()
         database = Database(folder, create=create, lock_timeout_s=lock_timeout_s)
         try:
@@ -116,6 +130,7 @@ class MemoryStore(MemoryReader):
                 self._begun_at = generation_of(connection)
             yield Transaction(self._database, connection, self._embedder)
         self._clear_traces()
+        self._fill_given_stores()
 
     def forget(
         self,
@@ -159,6 +174,7 @@ class MemoryStore(MemoryReader):
         for index in self._indices.values():
             with self._searching(index.layer) as (_, connection, _dirty):
                 index.reset(connection)
+        self._fill_given_stores()
 
     def replace_embedder(self, fingerprint: str, dimension: int) -> None:
         """Begin to re-embed: the memory belongs to this embedder now, and all its vectors are gone."""
@@ -234,6 +250,15 @@ class MemoryStore(MemoryReader):
             with self._searching(index.layer) as (_, connection, _dirty):
                 index.follow_deletions(connection)
         self._database.checkpoint()
+
+    def _fill_given_stores(self) -> None:
+        """Bring the user's own stores up to date at once: whoever gave them may look into them."""
+        if self._database.in_transaction:
+            return
+        for index in self._indices.values():
+            if index.given is not None:
+                with self._searching(index.layer) as (_, connection, _dirty):
+                    index.vectors(connection)
 
     def _tokenizer(self) -> str | None:
         with self._database.read() as connection:
