@@ -16,7 +16,7 @@ import pytest
 REPOSITORY = Path(__file__).parent.parent
 TOOLS = [
     *("bash", "cat", "cksum", "cp", "dirname", "env", "flock", "grep", "head", "mkdir", "mktemp", "mv", "rm", "sed"),
-    *("sha256sum", "shasum", "sleep", "tail", "tar"),
+    *("sha256sum", "shasum", "sleep", "tail", "tar", "timeout"),
 ]
 
 # One file plays Python, pip and fluxmem: by its name, and noting each call.
@@ -250,6 +250,18 @@ def test_test_sh_adds_the_test_extra_and_quickstart_is_content_with_it(checkout:
     assert checkout.run("test.sh").returncode == 0
     assert checkout.run("quickstart.sh").returncode == 0
     assert checkout.noted() == ["check", "python -m pytest", "fluxmem demo"]
+
+
+def test_ci_runs_the_checks_the_tests_and_the_demo(checkout: Checkout) -> None:
+    shutil.copytree(REPOSITORY / ".ci", checkout.root / ".ci")
+    done = checkout.run("../.ci/run", CI="true")
+    assert done.returncode == 0, done.stderr
+    *_, tests, help_text, demo = checkout.noted()
+    assert tests == "python -m pytest"
+    assert help_text == "fluxmem --help"
+    assert demo.startswith(f"fluxmem demo --directory {checkout.temporary}/")
+    assert list(checkout.temporary.iterdir()) == []
+    assert checkout.run("../.ci/run", FAKE_FAILS_ON="-m pytest", FAKE_MESSAGE="1 failed").returncode == 1
 
 
 def test_a_changed_pyproject_is_set_up_again_and_a_failure_keeps_what_stood(checkout: Checkout) -> None:
