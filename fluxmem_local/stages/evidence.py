@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,6 +27,7 @@ _FEEDBACK_CHARS = 1200
 _EXPANSIONS_AHEAD = 4
 # What similar tasks taught, beside cosine and half of BM25.
 _LEARNED_SHARE = 0.5
+_BM25_K1, _BM25_B = 1.5, 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +52,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """Another item on the same subject: its id, its cosine, whether it was in the context."""
+    """Another item on the same subject: its id, its cosine, whether it was in the context.
+
+    ``beside`` is the part of the cosine that does not come from both being about the task.
+    """
 
     id: str
     similarity: float
     inside: bool
+    beside: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +95,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The items of the context and the best of those outside of it, best first."""
+    """The items of the context and the best of those outside of it, best first.
+
+    ``beside`` has, for each pair of items, the similarity that does not come from both being about the task.
+    """
 
     inside: tuple[Item, ...]
     outside: tuple[Item, ...]
+    beside: Mapping[tuple[str, str], float] = field(default_factory=dict, repr=False)
 
     def item(self, id: str) -> Item | None:
         """Find an item by id."""
@@ -120,7 +131,8 @@ async def gather_evidence(
         scope=failure.scope,
         filters=None,
         verify=False,
-        trial_of=failure.episode_id,
+        # Of its own trials, a task has in its context what is still on trial.
+        trial_of=None,
         exclude=(*(node.id for node in inside), *stood_in_for, failure.episode_id, *exclude),
     )
     outside = [hit.node for hit in hits if not _is_running(hit.node)]
@@ -130,8 +142,9 @@ async def gather_evidence(
     vectors = store.embeddings([node.id for node in nodes])
     similarities = await _similarities(vectors, embedder, (failure.task, feedback, failure.doing, whole))
     pairwise = vectors @ vectors.T
+    beside = pairwise - np.outer(similarities[0], similarities[0])
     np.fill_diagonal(pairwise, -1.0)
-    lexical = _lexical(store, whole, nodes)
+    lexical = _lexical(whole, nodes)
     used = _used(nodes, failure, vectors, similarities[2])
     outcomes = store.outcomes(node_ids=[node.id for node in nodes])
     said = specifics(failure.doing) | specifics(failure.task)
@@ -159,6 +172,7 @@ async def gather_evidence(
                     id=nodes[nearest].id,
                     similarity=float(pairwise[position, nearest]),
                     inside=nearest < len(inside),
+                    beside=float(beside[position, nearest]),
                 ),
                 helped=sum(outcome.helped for outcome in outcomes if outcome.node_id == node.id),
                 hurt=sum(outcome.hurt for outcome in outcomes if outcome.node_id == node.id),
@@ -166,7 +180,12 @@ async def gather_evidence(
         )
     learned = {hit.node.id: hit.signals.get("graph", 0.0) for hit in hits}
     found = sorted(items[len(inside) :], key=lambda item: -(item.relevance + _LEARNED_SHARE * learned[item.node.id]))
-    return Evidence(inside=tuple(items[: len(inside)]), outside=tuple(found))
+    ids = [node.id for node in nodes]
+    return Evidence(
+        inside=tuple(items[: len(inside)]),
+        outside=tuple(found),
+        beside={(one, other): float(beside[i, j]) for i, one in enumerate(ids) for j, other in enumerate(ids)},
+    )
 
 
 def _is_running(node: Node) -> bool:
@@ -182,15 +201,23 @@ async def _similarities(vectors: FloatArray, embedder: BaseEmbedder | None, text
     return [vectors @ rows[text] if text in rows else nothing for text in texts]
 
 
-def _lexical(store: MemoryStore, text: str, nodes: Sequence[Node]) -> FloatArray:
-    """BM25 of each node within its layer, scaled by the best of all: shape ``(n,)``, in [0, 1]."""
+def _lexical(text: str, nodes: Sequence[Node]) -> FloatArray:
+    """BM25 of each node, scaled by the best of all: shape ``(n,)``, in [0, 1].
+
+    The nodes are one collection here, whatever their layers: scores of layers of unlike size cannot be compared.
+    """
+    documents = [Counter(tokenize(node.content)) for node in nodes]
+    lengths = np.array([document.total() for document in documents], np.float32)
+    scale = _BM25_K1 * (1 - _BM25_B + _BM25_B * lengths / max(1.0, float(lengths.mean())))
     scores = np.zeros(len(nodes), np.float32)
-    for layer in Layer:
-        places = [place for place, node in enumerate(nodes) if node.layer is layer]
-        if places:
-            scores[places] = store.lexical_scores(layer, text, [nodes[place].id for place in places])
+    for token in set(tokenize(text)):
+        counts = np.array([document[token] for document in documents], np.float32)
+        holders = int((counts > 0).sum())
+        if holders:
+            rarity = math.log(1 + (len(nodes) - holders + 0.5) / (holders + 0.5))
+            scores += rarity * counts * (_BM25_K1 + 1) / (counts + scale)
     best = float(scores.max())
-    return scores / best if best > 0 else np.zeros_like(scores)
+    return scores / best if best > 0 else scores
 
 
 def _used(nodes: Sequence[Node], failure: Failure, vectors: FloatArray, to_doing: FloatArray) -> FloatArray:

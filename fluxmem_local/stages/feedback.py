@@ -10,7 +10,9 @@ from difflib import SequenceMatcher
 __all__ = [
     "SPECIFIC",
     "describe_exception",
+    "lack_sign",
     "outside_sign",
+    "refusal_sign",
     "same_feedback",
     "specifics",
     "trim_feedback",
@@ -39,6 +41,20 @@ _OUTSIDE = re.compile(
     | (?:is|are)\s(?:currently\s)?(?:down|offline)\b | \boutage\b | under\smaintenance | (?:is\s)?starting\sup
     | inoperative | no\smodule\snamed\s'?_ | cannot\sreach | could\snot\sresolve""",
     re.IGNORECASE | re.VERBOSE,
+)
+# The step did as told, and a tool or rule would not have it.
+_REFUSAL = re.compile(
+    r"(?:can(?:not|'t)|could not|unable to|refus\w+ to|fail(?:s|ed)? to) \w+|too (?:large|big|long|many)\b"
+    r"|(?:over|above|beyond|exceeds?) the \w*\s?limit|limit (?:of|is) \d|not (?:supported|allowed|permitted)"
+    r"|\w*(?:Limit|Unsupported|NotAllowed)\w*Error|(?:no longer|not) (?:valid|registered|available)|\bexpired\b",
+    re.IGNORECASE,
+)
+# The step lacked something that a memory could tell.
+_LACK = re.compile(
+    r"\bno \w+(?: \w+){0,5} (?:is|are|was|were) known|says? nothing (?:about|of|on)|nothing (?:is )?known"
+    r"|(?:do(?:es)? not|don't|doesn't|didn't|did not) (?:know|say|mention|tell)|not (?:mentioned|stated|given)"
+    r"|no (?:information|knowledge|memory|instructions?) (?:on|about|of|for)|unknown (?:how|which|where|what)",
+    re.IGNORECASE,
 )
 _WORDING = {
     "fine": re.compile(
@@ -100,14 +116,27 @@ def same_feedback(one: str, other: str) -> bool:
 
 def outside_sign(text: str) -> str | None:
     """Return the words that tell of a failure outside of the memory, or None."""
-    found = _OUTSIDE.search(text)
+    return _first(_OUTSIDE, text)
+
+
+def refusal_sign(text: str) -> str | None:
+    """Return the words that tell that a tool or a rule refused what the step did, or None."""
+    return _first(_REFUSAL, text)
+
+
+def lack_sign(text: str) -> str | None:
+    """Return the words that tell that the step did not know enough, or None."""
+    return _first(_LACK, text)
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(text)
     return " ".join(found[0].split()) if found else None
 
 
 def wording_sign(text: str, granularity: str) -> str | None:
     """Return the words that ask for a ``fine`` or a ``coarse`` version of what was known, or None."""
-    found = _WORDING[granularity].search(text)
-    return found[0] if found else None
+    return _first(_WORDING[granularity], text)
 
 
 def specifics(text: str) -> frozenset[str]:

@@ -13,7 +13,7 @@ from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.types import Layer, NodeState
 
 from .evidence import Evidence, Failure, Item
-from .feedback import outside_sign, trim_feedback, wording_sign
+from .feedback import lack_sign, outside_sign, refusal_sign, trim_feedback, wording_sign
 
 __all__ = ["ACTIONS", "Proposal", "Trial", "rule_proposals"]
 
@@ -21,11 +21,15 @@ ACTIONS = ("expand", "prune", "reshape", "none")
 
 # Cosine from which two items are on the same subject: distinct facts of one subject start about there.
 _SAME_SUBJECT = 0.45
+# The same, of the part of the cosine that the task does not explain.
+_BESIDE_TASK = 0.3
 # Cosine from which items of one layer are instances of one thing, to be rewritten together.
 _SAME_KIND = 0.65
 # Each test of a kind without effect leaves this share of the kind's further scores.
 _AFTER_NO_EFFECT = {"expand": 0.55, "prune": 0.85, "reshape": 0.85, "none": 1.0}
 _CHEAP_TEST = 0.2
+# Share of use from which an item is what the step followed.
+_CLEARLY_USED = 0.8
 # Instance marks, or strung-together parts, that make an item wholly tied or wholly lumped.
 _MANY_MARKS = 5
 _MANY_PARTS = 6
@@ -68,7 +72,7 @@ def rule_proposals(
 ) -> list[Proposal]:
     """List the edits that were not tried yet, scored by the evidence alone, and ``none``."""
     proposals = [
-        *_expansions(evidence, tried, config),
+        *_expansions(failure, evidence, tried, config),
         *_prunings(failure, evidence, config),
         *_reshapings(failure, evidence),
         _nothing(failure, evidence),
@@ -88,7 +92,7 @@ def rule_proposals(
     ]
 
 
-def _expansions(evidence: Evidence, tried: Sequence[Trial], config: FluxMemConfig) -> list[Proposal]:
+def _expansions(failure: Failure, evidence: Evidence, tried: Sequence[Trial], config: FluxMemConfig) -> list[Proposal]:
     seen = {id for trial in tried if trial.action == "expand" for id in trial.targets}
     fresh = [item for item in evidence.outside if item.node.id not in seen]
     if not fresh:
@@ -98,12 +102,19 @@ def _expansions(evidence: Evidence, tried: Sequence[Trial], config: FluxMemConfi
     at_hand = max((item.relevance for item in evidence.inside), default=0.0)
     nearest = max(item.to_whole for item in chosen)
     score = 0.4 + 0.35 * (best - at_hand) + 0.35 * max(0.0, nearest - 0.3)
+    reason = (
+        f"{len(chosen)} memories outside of the context fit the failure ({best:.2f} at best; "
+        f"the context's best has {at_hand:.2f})"
+    )
+    lack = lack_sign(failure.feedback)
+    if lack:
+        score += 0.25
+        reason += f', and the feedback says "{lack}"'
     return [
         Proposal(
             action="expand",
             score=min(1.0, max(0.0, score)),
-            reason=f"{len(chosen)} memories outside of the context fit the failure "
-            f"({best:.2f} at best; the context's best has {at_hand:.2f})",
+            reason=reason,
             targets=tuple(item.node.id for item in chosen),
         )
     ]
@@ -121,27 +132,32 @@ def _strongest(evidence: Evidence) -> float:
 
 def _prunings(failure: Failure, evidence: Evidence, config: FluxMemConfig) -> list[Proposal]:
     strongest = _strongest(evidence)
+    # What the world outside refuses is no sign against the memory.
+    refusal = None if outside_sign(failure.feedback) else refusal_sign(failure.feedback)
     proposals = []
     for item in evidence.inside:
         followed = _suspicion(item, strongest)
         rival = evidence.item(item.rival.id) if item.rival else None
         closeness = item.rival.similarity if item.rival else 0.0
-        same_subject = max(0.0, closeness - _SAME_SUBJECT)
+        same_subject = max(0.0, item.rival.beside - _BESIDE_TASK) if item.rival else 0.0
         # Two instances of one kind are no contradiction.
         of_one_kind = rival is not None and closeness >= _SAME_KIND and rival.node.layer is item.node.layer
         lived = 0.1 if item.node.layer is Layer.EPISODIC and rival is not None and not of_one_kind else 0.0
         marks = 0.1 * min(2, item.shared_marks)
         past = 0.15 * (item.hurt - item.helped) / (1 + item.hurt + item.helped)
-        score = 0.45 * followed + 0.8 * min(0.3, same_subject) + lived + marks + past
+        refused = 0.15 * followed if refusal and item.used >= _CLEARLY_USED else 0.0
+        score = refused + 0.45 * followed + 0.8 * min(0.3, same_subject) + lived + marks + past
         brings: tuple[str, ...] = ()
         reason = f"the step followed it ({followed:.2f})"
+        if refused:
+            reason += f', and was refused: "{refusal}"'
         if item.rival is not None and closeness >= _SAME_SUBJECT:
             place = "in the context" if item.rival.inside else "outside of the context"
             reason += f", and another memory {place} says something else on its subject ({closeness:.2f})"
-        answer = _better_answer(item, evidence)
-        if answer is not None:
-            brings = (answer.node.id,)
-            reason += f"; {answer.node.id} answers the failure better than what is left"
+        answers = _better_answers(item, evidence)[: config.expand_top_k]
+        if answers:
+            brings = tuple(answer.node.id for answer in answers)
+            reason += f"; {len(answers)} outside of the context answer the failure better than what is left"
         proposals.append(
             Proposal(action="prune", score=min(1.0, score), reason=reason, targets=(item.node.id,), brings=brings)
         )
@@ -162,11 +178,14 @@ def _prunings(failure: Failure, evidence: Evidence, config: FluxMemConfig) -> li
     return proposals
 
 
-def _better_answer(item: Item, evidence: Evidence) -> Item | None:
-    """The memory outside that is on the cut one's subject and fits the failure better than all that stays."""
-    left = max((other.relevance for other in evidence.inside if other is not item), default=0.0)
-    first = next(iter(evidence.outside), None)
-    return first if first is not None and first.relevance > left else None
+def _better_answers(cut: Item, evidence: Evidence) -> list[Item]:
+    """The memories outside that could take the cut one's place: nearer to it and to the failure than all that stays."""
+
+    def fits(item: Item) -> float:
+        return evidence.beside.get((cut.node.id, item.node.id), 0.0) + 0.5 * item.to_feedback + 0.5 * item.used
+
+    left = max((fits(other) for other in evidence.inside if other is not cut), default=0.0)
+    return sorted((item for item in evidence.outside if fits(item) > left), key=lambda item: -fits(item))
 
 
 def _reshapings(failure: Failure, evidence: Evidence) -> list[Proposal]:

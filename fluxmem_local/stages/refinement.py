@@ -104,7 +104,7 @@ class StageII:
         for round_ in range(1, self.config.max_refinement_rounds + 2):
             subgraph = progress.apply_to(formed)
             rendered = self._render(subgraph)
-            subgraph = subgraph.with_nodes([node for node in subgraph.nodes if node.id in set(rendered.ids)])
+            subgraph = _shown(subgraph, rendered)
             shown.add(subgraph.ids)
             self._link(subgraph, progress, step_index)
             progress.tell(
@@ -126,13 +126,15 @@ class StageII:
             before = done
             if round_ > self.config.max_refinement_rounds:
                 break
+            # The next edit is made on what stands once refuted ones are gone, so the evidence is about that, too.
+            standing = self._render(_edited(formed, _staying(progress)))
             failure = Failure(
-                task=subgraph.task,
-                observation=subgraph.observation,
+                task=formed.task,
+                observation=formed.observation,
                 result=done.result,
                 feedback=done.feedback,
-                subgraph=subgraph,
-                context=rendered.text,
+                subgraph=_shown(_edited(formed, _staying(progress)), standing),
+                context=standing.text,
                 episode_id=episode_id,
                 scope=progress.scope,
                 round=round_,
@@ -213,7 +215,8 @@ class StageII:
             changes = await self._changes(proposal, diagnosis, failure, llm)
             staying = _staying(progress, proposal.action)
             changes = _at_originals(changes, [change for change in progress.active if change not in staying])
-            if not changes or self._shown_ids(_edited(formed, [*staying, *changes])) in shown:
+            context = _edited(formed, [*staying, *changes])
+            if not changes or _shown(context, self._render(context)).ids in shown:
                 continue
             self._attributed(diagnosis.attribution.choosing(proposal), progress, step_index)
             self._store_changes(changes, staying, progress, step_index, failure.round)
@@ -225,10 +228,6 @@ class StageII:
             )
         self._attributed(nothing, progress, step_index)
         return False
-
-    def _shown_ids(self, subgraph: Subgraph) -> tuple[str, ...]:
-        kept = set(self._render(subgraph).ids)
-        return tuple(id for id in subgraph.ids if id in kept)
 
     async def _changes(
         self, proposal: Proposal, diagnosis: Diagnosis, failure: Failure, llm: BaseLLM | None
@@ -285,6 +284,11 @@ class StageII:
         )
 
 
+def _shown(subgraph: Subgraph, rendered: RenderedContext) -> Subgraph:
+    """Leave out what the token budget left out."""
+    return subgraph.with_nodes([node for node in subgraph.nodes if node.id in set(rendered.ids)])
+
+
 def _edited(formed: Subgraph, changes: list[Change]) -> Subgraph:
     for change in changes:
         formed = change.apply(formed)
@@ -314,7 +318,7 @@ def _judged(trials: list[Trial], progress: Progress, had_effect: bool) -> list[T
     return [*trials[:-1], replace(trials[-1], had_effect=had_effect)]
 
 
-def _staying(progress: Progress, next_action: str) -> list[Change]:
+def _staying(progress: Progress, next_action: str = "") -> list[Change]:
     """The changes in force that stay: an edit after which the step failed as before is taken back.
 
     Expansions add up while the loop goes on expanding, as a step may need memories from more than one.

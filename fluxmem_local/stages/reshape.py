@@ -27,6 +27,8 @@ _LLM_TIMEOUT_S = 120.0
 _MAX_CHARS = 1600
 # Cosine to the original under which a model's text is another memory and no version of it.
 _NEAR_ORIGINAL = 0.4
+# A model's text must be this much nearer to what is asked than the one composed of its sources' own words.
+_MODEL_MARGIN = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,8 @@ async def _choose(
     near = np.array([each.by == "composition" for each in fresh]) | (versions @ before >= _NEAR_ORIGINAL)
     if not near.any():
         return None
-    best = int(np.where(near, versions @ wanted, -np.inf).argmax())
+    margin = np.array([0.0 if each.by == "composition" else _MODEL_MARGIN for each in fresh], np.float32)
+    best = int(np.where(near, versions @ wanted - margin, -np.inf).argmax())
     return fresh[best], versions[best]
 
 

@@ -17,6 +17,13 @@ _REQUIRES = re.compile(
     r"|required|rather|not)\b",
     re.IGNORECASE,
 )
+# "does not derive the average" asks to derive it; "a total, not an average as asked" asks for an average.
+_LEFT_UNDONE = re.compile(r"\b(?:do(?:es)?|did)(?:\s+not|n't)\s+(?:\w+ly\s+)?([a-z][^.;:!?\n]{3,160})", re.IGNORECASE)
+_CONTRAST = re.compile(
+    r"\b(?:not|instead of|rather than)\s+((?:an?|the)\s[^,.;:!?\n]{3,120}?),?\s+(?:as|which|that|like)\s+"
+    r"(?:\w+\s+){0,3}(?:ask|want|expect|requir|request)\w*",
+    re.IGNORECASE,
+)
 _NOISE_LINE = re.compile(r'^\s*(?:File "|at |Traceback|\^+|~+|\d+ \|)')
 _MONTH_DATE = re.compile(
     r"\b(?:\d{1,2}\s+)?(?:January|February|March|April|May|June|July|August|September|October|November|December)"
@@ -32,13 +39,21 @@ _KEPT_SHARE = 0.6
 
 
 def spell_out(content: str, task: str, feedback: str) -> str:
-    """Unfold a text: its clauses as steps of their own, then what the task asks and the feedback found missing."""
+    """Unfold a text: its clauses as steps of their own, then what the feedback found missing.
+
+    Where the feedback does not say what is wanted, the task does.
+    """
     lines = [content.strip()]
     _, _, rest = content.partition(":")
     clauses = [part.strip(" .") for part in _CLAUSE_END.split(rest or content) if len(part.split()) > 1]
     if len(clauses) > 2:
         lines += ["Step by step:", *(f"{place}. {part}" for place, part in enumerate(clauses[:_MAX_STEPS], 1))]
-    lines.append(f"For a task like this, do exactly what it asks: {' '.join(task.split())[:_SENTENCE_CHARS]}")
+    wanted = list(dict.fromkeys(" ".join(found.split()) for found in _LEFT_UNDONE.findall(feedback)))
+    wanted += [f"give {' '.join(found.split())}" for found in dict.fromkeys(_CONTRAST.findall(feedback))]
+    if wanted:
+        lines.append(f"Above all, {' and '.join(wanted[:_MAX_REQUIREMENTS])}.")
+    else:
+        lines.append(f"Do exactly what the task asks: {' '.join(task.split())[:_SENTENCE_CHARS]}")
     lines += [f"Mind: {sentence}" for sentence in _requirements(feedback)]
     return "\n".join(lines)
 

@@ -60,8 +60,8 @@ def decided(
 
 def test_a_followed_item_with_a_rival_in_the_context_is_pruned() -> None:
     found = decided(
-        item(A, used=0.9, to_doing=0.6, rival=Rival(id="b", similarity=0.75, inside=True), shared_marks=1),
-        item(B, used=0.3, to_doing=0.4, rival=Rival(id="a", similarity=0.75, inside=True)),
+        item(A, used=0.9, to_doing=0.6, rival=Rival(id="b", similarity=0.75, inside=True, beside=0.75), shared_marks=1),
+        item(B, used=0.3, to_doing=0.4, rival=Rival(id="a", similarity=0.75, inside=True, beside=0.75)),
         item(C, inside=False, to_whole=0.2),
     )
     assert (found.type, found.action, found.targets, found.source) == ("connection", "prune", ("a",), "rules")
@@ -78,8 +78,15 @@ def test_a_memory_outside_that_fits_better_than_all_inside_is_brought_in() -> No
 @pytest.mark.parametrize(("measure", "granularity"), [({"lumped": 8}, "fine"), ({"tied": 7}, "coarse")])
 def test_the_one_item_used_is_reshaped_if_it_is_lumped_or_tied(measure: dict[str, int], granularity: str) -> None:
     found = decided(
-        item(SKILL, used=0.9, to_doing=0.6, to_whole=0.7, rival=Rival(id="a", similarity=0.2, inside=True), **measure),
-        item(A, rival=Rival(id="s", similarity=0.2, inside=True)),
+        item(
+            SKILL,
+            used=0.9,
+            to_doing=0.6,
+            to_whole=0.7,
+            rival=Rival(id="a", similarity=0.2, inside=True, beside=0.2),
+            **measure,
+        ),
+        item(A, rival=Rival(id="s", similarity=0.2, inside=True, beside=0.2)),
     )
     assert (found.type, found.action, found.targets, found.granularity) == ("unit", "reshape", ("s",), granularity)
 
@@ -102,8 +109,8 @@ def test_a_failure_of_the_world_is_none(feedback: str) -> None:
 
 def test_a_tool_of_the_memory_that_times_out_is_pruned_all_the_same() -> None:
     found = decided(
-        item(A, used=1.0, to_doing=0.7, shared_marks=1, rival=Rival(id="b", similarity=0.7, inside=True)),
-        item(B, rival=Rival(id="a", similarity=0.7, inside=True)),
+        item(A, used=1.0, to_doing=0.7, shared_marks=1, rival=Rival(id="b", similarity=0.7, inside=True, beside=0.7)),
+        item(B, rival=Rival(id="a", similarity=0.7, inside=True, beside=0.7)),
         feedback="viewer: rendering timed out",
     )
     assert (found.action, found.targets) == ("prune", ("a",))
@@ -132,8 +139,8 @@ def test_an_edit_is_never_proposed_twice_and_its_kind_loses_weight() -> None:
 
 def test_the_model_tips_a_close_decision_and_no_clear_one() -> None:
     close = (
-        item(A, used=0.7, to_doing=0.4, rival=Rival(id="b", similarity=0.55, inside=True)),
-        item(B, rival=Rival(id="a", similarity=0.55, inside=True)),
+        item(A, used=0.7, to_doing=0.4, rival=Rival(id="b", similarity=0.55, inside=True, beside=0.55)),
+        item(B, rival=Rival(id="a", similarity=0.55, inside=True, beside=0.55)),
         item(C, inside=False, to_whole=0.35, lexical=0.3),
     )
     alone = decided(*close)

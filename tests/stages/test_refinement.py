@@ -7,7 +7,9 @@ import pytest
 from fluxmem_local.graph import SemanticNode
 from fluxmem_local.stages.feedback import (
     describe_exception,
+    lack_sign,
     outside_sign,
+    refusal_sign,
     same_feedback,
     specifics,
     trim_feedback,
@@ -165,3 +167,10 @@ def test_an_exception_becomes_text() -> None:
         text = describe_exception(error)
     assert text.startswith("KeyError: 'seat'")
     assert "test_an_exception_becomes_text" in text
+
+
+def test_refusals_and_lacks() -> None:
+    assert refusal_sign(REFUSAL) == "cannot render"
+    assert refusal_sign("the sum is wrong") is None
+    assert lack_sign("LookupError: no tool to read the table is known") == "no tool to read the table is known"
+    assert lack_sign("the table is known") is None

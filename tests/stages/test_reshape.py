@@ -111,7 +111,7 @@ def test_spelling_out_keeps_the_text_and_adds_what_is_asked() -> None:
         "2. the offer",
         "3. the terms",
         "4. the leftovers",
-        "For a task like this, do exactly what it asks: Do the change",
+        "Do exactly what the task asks: Do the change",
         "Mind: It is not there.",
     ]
 
@@ -130,3 +130,13 @@ def test_grounding() -> None:
     assert not is_grounded(f"{GOOD} Use port 5432.", SKILL, "fine", f"{TASK}\n{OBJECTION}")
     assert is_grounded("Refund the booking by the date.", "Refund booking 77-20913 by the date", "coarse", "")
     assert not is_grounded("Refund booking 77-20913", "Refund booking 77-20913", "coarse", "")
+
+
+def test_what_was_left_undone_becomes_what_to_do() -> None:
+    feedback = "It is the total, not an average per athlete as the question asks. It does not derive the average."
+    assert spell_out("Rank by total.", "Which?", feedback).splitlines() == [
+        "Rank by total.",
+        "Above all, derive the average and give an average per athlete.",
+        "Mind: It is the total, not an average per athlete as the question asks.",
+        "Mind: It does not derive the average.",
+    ]
