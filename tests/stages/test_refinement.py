@@ -170,7 +170,8 @@ def test_an_exception_becomes_text() -> None:
 
 
 def test_refusals_and_lacks() -> None:
-    assert refusal_sign(REFUSAL) == "cannot render"
+    assert refusal_sign(REFUSAL) == "RenderLimitError"
+    assert refusal_sign("viewer cannot render it") == "cannot render"
     assert refusal_sign("the sum is wrong") is None
     assert lack_sign("LookupError: no tool to read the table is known") == "no tool to read the table is known"
     assert lack_sign("the table is known") is None
