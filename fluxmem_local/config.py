@@ -39,9 +39,7 @@ class FluxMemConfig:
     max_refinement_rounds: int = _number(5, 0, 100, "T: repairs of one step at most")
     expand_top_k: int = _number(3, 1, 100, "nodes one expansion adds at most")
     prune_similarity_threshold: float = _number(0.3, -1, 1, "cosine to the step under which a link counts as clutter")
-    interference_similarity_threshold: float = _number(
-        0.6, -1, 1, "cosine of two tasks from which outcomes carry over"
-    )
+    interference_similarity_threshold: float = _number(0.6, -1, 1, "cosine of two tasks from which outcomes carry over")
     # Stage III
     num_clusters: int | None = _number(None, 1, 100_000, "None: chosen by silhouette", optional=True)
     max_consolidation_rounds: int = _number(5, 1, 100, "versions tried for one skill at most")
@@ -63,7 +61,7 @@ class FluxMemConfig:
     seed: int = _number(0, 0, 2**32 - 1, "of clustering and sampling")
 
     def __new__(cls, *args: Any, **settings: Any) -> FluxMemConfig:
-        # Before the generated __init__, whose TypeError would not tell the user what is allowed.
+        """Refuse unknown names before the generated __init__, whose TypeError would not say what is allowed."""
         known = [spec.name for spec in fields(cls)]
         for name in settings:
             if name not in known:

@@ -191,8 +191,8 @@ class CaseStudy:
             num_rows=table.num_rows,
             result=result,
             attempts=tuple(str(attempt) for attempt in world.attempts),
-            context_before=context_items(contexts[0]),
-            context_after=context_items(contexts[-1]),
+            context_before=tuple(context_items(contexts[0])),
+            context_after=tuple(context_items(contexts[-1])),
         )
 
     async def _replay(self, episode: EpisodicNode, skill: ProceduralNode) -> bool:

@@ -22,7 +22,7 @@ from .tools import OPERATIONS, TOOLS, aggregate_rows, read_header, view_spreadsh
 __all__ = ["Attempt", "TablePolicy"]
 
 # A text under this cosine to every tool does not speak of tools.
-_TOOL_SIMILARITY = 0.3
+_TOOL_SIMILARITY = 0.45
 _ASKED_FOR = re.compile(r"\b[Ww]hich (\w+)")
 _SENTENCE_END = re.compile(r"(?<=[.;:!?])\s+|\n+")
 
@@ -120,7 +120,7 @@ class TablePolicy:
     async def _similarities(self, texts: list[str], others: list[str]) -> FloatArray:
         vectors = await self._embedder.embed_batch([*texts, *others])
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        return unit[: len(texts)] @ unit[len(texts) :].T
+        return np.asarray(unit[: len(texts)] @ unit[len(texts) :].T, dtype=np.float32)
 
 
 def _is_number(text: str) -> bool:

@@ -34,7 +34,7 @@ class _NodeBase:
     embedding: FloatArray | None = field(default=None, compare=False, repr=False)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     created_at: float = field(default_factory=time.time)
-    scope: Scope = Scope()
+    scope: Scope = field(default_factory=Scope)
     state: NodeState = NodeState.ACTIVE
     variant_of: str | None = None
 
@@ -89,7 +89,7 @@ class SkillVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProceduralNode(_NodeBase):
-    """A distilled skill. ``content`` is ``skill_text``; ``version_history`` holds the earlier versions, oldest first."""
+    """A distilled skill. ``content`` is ``skill_text``; ``version_history`` has the earlier versions, oldest first."""
 
     layer: ClassVar[Layer] = Layer.PROCEDURAL
 

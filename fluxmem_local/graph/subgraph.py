@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fluxmem_local.types import Layer
-
 from .nodes import EpisodicNode, Node, ProceduralNode, SemanticNode
 
 __all__ = ["Subgraph"]
@@ -39,14 +37,11 @@ class Subgraph:
 
     def with_nodes(self, nodes: Sequence[Node]) -> Subgraph:
         """Put exactly these nodes in, in their order within each layer."""
-        by_layer: Mapping[Layer, list[Node]] = {layer: [] for layer in Layer}
-        for node in nodes:
-            by_layer[node.layer].append(node)
         return replace(
             self,
-            semantic=tuple(by_layer[Layer.SEMANTIC]),
-            episodic=tuple(by_layer[Layer.EPISODIC]),
-            procedural=tuple(by_layer[Layer.PROCEDURAL]),
+            semantic=tuple(node for node in nodes if isinstance(node, SemanticNode)),
+            episodic=tuple(node for node in nodes if isinstance(node, EpisodicNode)),
+            procedural=tuple(node for node in nodes if isinstance(node, ProceduralNode)),
         )
 
     def expanded(self, nodes: Iterable[Node]) -> Subgraph:

@@ -20,7 +20,12 @@ class BaseLLM(ABC):
     backend works; a local one overrides them to run one padded batch.
 
     What a model says is never trusted: callers check every answer, and an answer that cannot be used leads to no edit.
+
+    ``writes_memories`` False says that the model's skills and rewritings were measured to be of no use: the stages then
+    compose these texts from the evidence alone and spend no tokens on asking.
     """
+
+    writes_memories: bool = True
 
     @abstractmethod
     async def generate(self, prompt: str, system_prompt: str | None = None, temperature: float = 0.7) -> str:

@@ -99,6 +99,7 @@ class TransformersLLM(PromptedLLM):
             verification=located.entry.verification,
             attribution=located.entry.attribution,
         )
+        self.writes_memories = located.entry.writing
         self._model = model
         self._device = device
         self._dtype = dtype

@@ -55,6 +55,7 @@ class ModelEntry:
 
     ``files`` maps paths inside the model's folder to their SHA-256. ``dimension`` (embedders) and ``context_length``
     (tokens) are None where only the files tell. ``verification`` and ``attribution`` are "likelihood" or "json".
+    ``writing`` False: the model's own skills and rewritings were measured to be of no use.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ModelEntry:
     context_length: int | None = None
     verification: str = "json"
     attribution: str = "json"
+    writing: bool = True
     system_prompt: str | None = None
 
 

@@ -20,13 +20,14 @@ _LEAST_ROOM_FOR_SKILL = 600
 
 
 class SkillWriter:
-    """Asks a language model, or nobody (``llm`` None), and counts how often the answer was of no use.
+    """Asks a language model, or nobody (``llm`` None, or one that cannot write); counts answers of no use.
 
     An answer that can't be used, and any error of the model, is None: the text that was made without it stands.
     """
 
     def __init__(self, llm: BaseLLM | None) -> None:
         self._llm = llm
+        self._author = llm if llm is not None and llm.writes_memories else None
         self.num_calls = 0
         self.num_failures = 0
 
@@ -36,19 +37,19 @@ class SkillWriter:
 
     async def describe(self, episodes: Sequence[EpisodicNode]) -> str | None:
         """Say in a few words, all of them grounded in the episodes, what they have in common."""
-        if self._llm is None:
+        if self._author is None:
             return None
         texts = _episode_texts(episodes)
-        answer = await self._ask(self._llm.extract_skills(texts), texts, _MOST_CHARS_OF_DESCRIPTION)
+        answer = await self._ask(self._author.extract_skills(texts), texts, _MOST_CHARS_OF_DESCRIPTION)
         return None if answer is None else " ".join(answer.split())
 
     async def refine(self, skill_text: str, observed: str, episodes: Sequence[EpisodicNode]) -> str | None:
         """Rewrite a skill by what was observed of it; the skill as it is, when the model sees nothing to change."""
-        if self._llm is None:
+        if self._author is None:
             return None
         sources = [skill_text, observed, *_episode_texts(episodes)]
         room = max(_LEAST_ROOM_FOR_SKILL, 2 * len(skill_text))
-        return await self._ask(self._llm.refine_skill(skill_text, observed), sources, room)
+        return await self._ask(self._author.refine_skill(skill_text, observed), sources, room)
 
     async def _ask(self, call: Awaitable[str], sources: Sequence[str], max_chars: int) -> str | None:
         self.num_calls += 1

@@ -36,8 +36,8 @@ class ConsolidationReport(ByKey):
     ``clusters`` is their number. ``pems_history`` has for each skill the pairs of version and p_v in the order in which
     they were scored; ``graph_pems`` is the mean p_v of all active skills that have one. ``converged`` tells whether all
     induced skills have settled. ``kept``, ``merged`` and ``dropped`` are pairs of a node or edge id and the reason.
-    ``status`` is "failed" when the language model was asked and not one of its answers could be used; what was found
-    without it is stored all the same.
+    ``status`` is "failed" when the language model was asked and not one of its answers could be used; nothing is
+    changed then, and ``skipped`` names what would have been written.
     """
 
     clusters: int
@@ -114,8 +114,15 @@ class StageIII:
                 planned.append(plan)
             elif family.skill is not None:
                 kept.append((family.skill.id, "nothing new in its episodes"))
-        apply = self._preview if dry_run else self._apply
-        written, skipped, tidy = await asyncio.to_thread(apply, planned)
+        failed = 0 < writer.num_calls == writer.num_failures
+        if failed:
+            # A model that answers nothing but nonsense is set up wrong, and that is to be mended first.
+            skipped = [(plan.node.id, "no answer of the language model could be used") for plan in planned]
+            written: list[_Planned] = []
+            tidy = TidyPlan(tidied_at=time.time())
+        else:
+            apply = self._preview if dry_run else self._apply
+            written, skipped, tidy = await asyncio.to_thread(apply, planned)
         return self._report(
             written,
             tidy,
@@ -127,7 +134,7 @@ class StageIII:
                 llm_calls=writer.num_calls,
                 llm_failures=writer.num_failures,
                 dry_run=dry_run,
-                status="failed" if writer.num_calls and writer.num_failures == writer.num_calls else "ok",
+                status="failed" if failed else "ok",
             ),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import Edge, Edit, EpisodicNode, ProceduralNode, SemanticNode
@@ -47,15 +47,15 @@ class Merge:
 class TidyPlan:
     """What tidying would change; pairs are of an id and the reason."""
 
-    weights: Mapping[str, float]
-    pruned_edges: tuple[tuple[str, str], ...]
-    step_edges: tuple[str, ...]
-    merges: tuple[Merge, ...]
-    demoted: tuple[tuple[str, str], ...]
-    interrupted: tuple[EpisodicNode, ...]
-    trial_nodes: tuple[str, ...]
-    ended_edits: tuple[Edit, ...]
     tidied_at: float
+    weights: Mapping[str, float] = field(default_factory=dict)
+    pruned_edges: tuple[tuple[str, str], ...] = ()
+    step_edges: tuple[str, ...] = ()
+    merges: tuple[Merge, ...] = ()
+    demoted: tuple[tuple[str, str], ...] = ()
+    interrupted: tuple[EpisodicNode, ...] = ()
+    trial_nodes: tuple[str, ...] = ()
+    ended_edits: tuple[Edit, ...] = ()
 
 
 def plan_tidying(store: MemoryStore, config: FluxMemConfig, *, now: float) -> TidyPlan:

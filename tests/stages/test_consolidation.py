@@ -257,8 +257,9 @@ class TestLanguageModel:
             llm = ScriptedLLM({"extract_skills": [answer] * 9, "refine_skill": [answer] * 9})
         report = await consolidate(llm)
         assert store.get_many(ids) == before
-        (skill,) = skills_of(store)
-        assert skill.skill_text.startswith("When to use: put the <1:item> in its usual place\n1. take")
+        assert skills_of(store) == []
+        assert store.edges() == []
+        assert [reason for _, reason in report.skipped] == ["no answer of the language model could be used"]
         assert (report.status, report.llm_calls, report.llm_failures) == ("failed", 2, 2)
 
     async def test_a_model_that_always_fails_is_asked_at_most_twice_a_skill(
@@ -267,10 +268,18 @@ class TestLanguageModel:
         await add(*(put(*pair) for pair in PLACES.items()), *(rank(country) for country in COUNTRIES))
         llm = FailingLLM()
         assert (await consolidate(llm)).status == "failed"
+        assert llm.num_calls == 4
+        assert (await consolidate(None)).status == "ok"
         assert len(skills_of(store)) == 2
-        assert llm.num_calls == 4
-        assert (await consolidate(llm)).status == "ok"
-        assert llm.num_calls == 4
+
+    async def test_a_model_that_cannot_write_is_not_asked(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()))
+        llm = ScriptedLLM()
+        llm.writes_memories = False
+        report = await consolidate(llm)
+        assert (report.status, report.llm_calls, llm.calls) == ("ok", 0, [])
+        (skill,) = skills_of(store)
+        assert skill.skill_text.startswith("When to use: put the <1:item> in its usual place\n1. take")
 
     async def test_a_prompt_does_not_grow_with_the_memory(self, add: Any, consolidate: Any) -> None:
         await add(*(put(f"coat {number}", "wardrobe") for number in range(30)))
