@@ -96,7 +96,9 @@ class TablePolicy:
         return next((name for name in names if name in task), names[0])
 
     async def _choose_operation(self, instructions: list[str], task: str) -> str:
-        sentences = [part.strip() for text in instructions for part in _SENTENCE_END.split(text) if part.strip()]
+        parts = [part.strip() for text in instructions for part in _SENTENCE_END.split(text)]
+        # A question that was asked once tells nobody what to do.
+        sentences = [part for part in parts if part and not part.endswith("?")]
         if not sentences:
             return "total"
         to_operations = await self._similarities(sentences, list(OPERATIONS.values()))
