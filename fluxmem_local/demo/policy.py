@@ -22,7 +22,7 @@ from .tools import OPERATIONS, TOOLS, aggregate_rows, read_header, view_spreadsh
 __all__ = ["Attempt", "TablePolicy"]
 
 # A text under this cosine to every tool does not speak of tools.
-_TOOL_SIMILARITY = 0.45
+_TOOL_SIMILARITY = 0.4
 _ASKED_FOR = re.compile(r"\b[Ww]hich (\w+)")
 _SENTENCE_END = re.compile(r"(?<=[.;:!?])\s+|\n+")
 

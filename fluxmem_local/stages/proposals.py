@@ -28,6 +28,8 @@ _SAME_KIND = 0.65
 # Each test of a kind without effect leaves this share of the kind's further scores.
 _AFTER_NO_EFFECT = {"expand": 0.55, "prune": 0.85, "reshape": 0.85, "none": 1.0}
 _CHEAP_TEST = 0.2
+# What the feedback's own word that something is not known adds to an expansion.
+_SAID_TO_LACK = 0.4
 # Share of use from which an item is what the step followed.
 _CLEARLY_USED = 0.8
 # Instance marks, or strung-together parts, that make an item wholly tied or wholly lumped.
@@ -108,7 +110,7 @@ def _expansions(failure: Failure, evidence: Evidence, tried: Sequence[Trial], co
     )
     lack = lack_sign(failure.feedback)
     if lack:
-        score += 0.25
+        score += _SAID_TO_LACK
         reason += f', and the feedback says "{lack}"'
     return [
         Proposal(

@@ -312,10 +312,13 @@ def _at_originals(changes: list[Change], dropped: list[Change]) -> list[Change]:
 
 def _judged(trials: list[Trial], progress: Progress, had_effect: bool) -> list[Trial]:
     """Write the test's outcome to the edits of the last round."""
-    if not had_effect:
-        progress.refuted |= progress.tested
+    last = replace(trials[-1], had_effect=had_effect)
+    if had_effect:
+        # The step fails in another way now, and what was of no use against the first failure may be what this one needs.
+        return [last]
+    progress.refuted |= progress.tested
     # Those before the last one gave no edit, so nothing was learned from them.
-    return [*trials[:-1], replace(trials[-1], had_effect=had_effect)]
+    return [*trials[:-1], last]
 
 
 def _staying(progress: Progress, next_action: str = "") -> list[Change]:
