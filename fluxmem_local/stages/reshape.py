@@ -85,7 +85,7 @@ async def _candidates(original: Node, granularity: str, failure: Failure, llm: B
         else generalise(original.content, failure.task)
     )
     candidates = [_Candidate(text=composed, by="composition")]
-    if llm is None:
+    if llm is None or not llm.writes_memories:
         return candidates
     context = f"{failure.subgraph.query}\n{feedback}"
     try:
