@@ -314,7 +314,7 @@ def _judged(trials: list[Trial], progress: Progress, had_effect: bool) -> list[T
     """Write the test's outcome to the edits of the last round."""
     last = replace(trials[-1], had_effect=had_effect)
     if had_effect:
-        # The step fails in another way now, and what was of no use against the first failure may be what this one needs.
+        # The step fails in another way now: what was of no use against the first failure may be what this one needs.
         return [last]
     progress.refuted |= progress.tested
     # Those before the last one gave no edit, so nothing was learned from them.
