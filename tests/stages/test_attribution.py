@@ -139,7 +139,7 @@ def test_an_edit_is_never_proposed_twice_and_its_kind_loses_weight() -> None:
 
 def test_the_model_tips_a_close_decision_and_no_clear_one() -> None:
     close = (
-        item(A, used=0.7, to_doing=0.4, rival=Rival(id="b", similarity=0.55, inside=True, beside=0.55)),
+        item(A, used=0.4, to_doing=0.4, rival=Rival(id="b", similarity=0.55, inside=True, beside=0.55)),
         item(B, rival=Rival(id="a", similarity=0.55, inside=True, beside=0.55)),
         item(C, inside=False, to_whole=0.35, lexical=0.3),
     )
