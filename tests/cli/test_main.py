@@ -204,6 +204,8 @@ def test_an_interrupt_ends_the_program_that_runs_and_records_it(tmp_path: Path) 
         stderr=subprocess.PIPE,
         text=True,
         env=env,
+        # A test run in the background of a shell ignores interrupts, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not (started.exists() and started.read_text()):
         assert process.poll() is None
