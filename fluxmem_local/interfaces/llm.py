@@ -22,10 +22,12 @@ class BaseLLM(ABC):
     What a model says is never trusted: callers check every answer, and an answer that cannot be used leads to no edit.
 
     ``writes_memories`` False says that the model's skills and rewritings were measured to be of no use: the stages then
-    compose these texts from the evidence alone and spend no tokens on asking.
+    compose these texts from the evidence alone and spend no tokens on asking. ``attributes_failures`` False says the
+    same of its word on the cause of a failure.
     """
 
     writes_memories: bool = True
+    attributes_failures: bool = True
 
     @abstractmethod
     async def generate(self, prompt: str, system_prompt: str | None = None, temperature: float = 0.7) -> str:

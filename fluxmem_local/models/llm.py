@@ -100,6 +100,7 @@ class TransformersLLM(PromptedLLM):
             attribution=located.entry.attribution,
         )
         self.writes_memories = located.entry.writing
+        self.attributes_failures = located.entry.attributing
         self._model = model
         self._device = device
         self._dtype = dtype

@@ -55,7 +55,8 @@ class ModelEntry:
 
     ``files`` maps paths inside the model's folder to their SHA-256. ``dimension`` (embedders) and ``context_length``
     (tokens) are None where only the files tell. ``verification`` and ``attribution`` are "likelihood" or "json".
-    ``writing`` False: the model's own skills and rewritings were measured to be of no use.
+    ``writing`` False: the model's own skills and rewritings were measured to be of no use; ``attributing`` False: its
+    word on the cause of a failure was.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ModelEntry:
     verification: str = "json"
     attribution: str = "json"
     writing: bool = True
+    attributing: bool = True
     system_prompt: str | None = None
 
 

@@ -125,7 +125,7 @@ async def diagnose(
     evidence = await gather_evidence(
         failure, store=store, retriever=retriever, embedder=embedder, config=config, exclude=cut
     )
-    voice = await ask_llm(llm, failure) if llm is not None else Voice()
+    voice = await ask_llm(llm, failure) if llm is not None and llm.attributes_failures else Voice()
     return decide(failure, evidence, voice, tried=tried, config=config)
 
 

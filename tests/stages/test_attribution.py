@@ -170,7 +170,7 @@ async def test_what_a_model_says_is_checked() -> None:
     assert (crashed.action, crashed.failed, crashed.error) == (None, True, "RuntimeError: gone")
 
 
-async def _diagnosed(small: Small, feedback: str) -> Any:
+async def _diagnosed(small: Small, feedback: str, llm: ScriptedLLM | None = None) -> Any:
     subgraph = Subgraph(task=TASK).with_nodes(small.store.get_many(CONTEXT))
     failed = Failure(
         task=TASK,
@@ -183,7 +183,7 @@ async def _diagnosed(small: Small, feedback: str) -> Any:
         scope=Scope(),
     )
     found = await diagnose(
-        failed, store=small.store, retriever=small.retriever, embedder=small.embedder, llm=None, config=CONFIG
+        failed, store=small.store, retriever=small.retriever, embedder=small.embedder, llm=llm, config=CONFIG
     )
     return found.attribution
 
@@ -194,6 +194,17 @@ async def test_the_case_study_is_attributed_by_its_own_words() -> None:
     assert (first.action, first.targets) == ("prune", ("viewer",))
     second = await _diagnosed(small, OBJECTION)
     assert (second.action, second.targets, second.granularity) == ("reshape", ("skill",), "fine")
+
+
+async def test_a_model_whose_word_is_no_better_than_chance_is_not_asked() -> None:
+    small = await small_memory()
+    llm = ScriptedLLM()
+    await _diagnosed(small, REFUSAL, llm)
+    assert len(llm.calls_of("attribute_failure")) == 1
+    silent = ScriptedLLM()
+    silent.attributes_failures = False
+    assert await _diagnosed(small, REFUSAL, silent) == await _diagnosed(small, REFUSAL)
+    assert silent.calls == []
 
 
 @pytest.mark.parametrize(
