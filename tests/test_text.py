@@ -151,6 +151,7 @@ def test_a_long_word_is_cut_between_graphemes() -> None:
     assert chunk_text("abcdefghij", 4) == ["abcd", "efgh", "ij"]
     assert chunk_text("e\u0301" * 5, 3) == ["e\u0301"] * 5
     assert chunk_text("👩‍👩‍👧‍👦👩‍👩‍👧‍👦", 3) == ["👩‍👩‍👧‍👦", "👩‍👩‍👧‍👦"]
+    assert chunk_text("好。🏽好！\u0301", 2) == ["好", "。🏽", "好", "！\u0301"]
     assert max(map(len, chunk_text("a" + "\u0301" * 1000, 10))) == 64
 
 

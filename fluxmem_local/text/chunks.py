@@ -14,7 +14,8 @@ __all__ = ["chunk_text"]
 
 _SPACE = regex.compile(r"\s*+")
 _FENCE = regex.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", regex.MULTILINE)
-_GAP = regex.compile(r"\s++|[。！？][」』）”’]*+")
+# A skin tone or a combining mark belongs to the sign before it.
+_GAP = regex.compile(r"\s++|[。！？][」』）”’]*+(?![\p{GCB=Extend}\p{GCB=SpacingMark}\p{GCB=ZWJ}])")
 _HEADING = regex.compile(r"\#{1,6}[ \t]")
 _ITEM = regex.compile(r"(?:[-*+•]|\d{1,9}[.)])[ \t]|\|")
 _LAST_SPACE = regex.compile(r"(?r)\s")
