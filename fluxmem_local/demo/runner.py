@@ -51,8 +51,8 @@ async def _run(home: Path, console: Console) -> tuple[StudyReport, Path]:
         embedder = agent.embedder
         if embedder is None:
             raise ConfigError("the demo needs an embedder; name one in FLUXMEM_EMBEDDING_MODEL, or unset it")
-        with console.status("Loading the local models"):
-            await _load(agent, embedder)
+        console.print("Loading the local models ...")
+        await _load(agent, embedder)
         narrator = Narrator(console, agent.store)
         study = CaseStudy(agent, embedder, tables)
         report = await study.run(on_question=narrator.announce, on_event=narrator)

@@ -26,6 +26,7 @@ class Narrator:
     def __init__(self, console: Console, store: MemoryStore) -> None:
         self._console = console
         self._store = store
+        self._cause = ""
 
     def announce(self, question: str) -> None:
         """Say which question comes next."""
@@ -40,10 +41,12 @@ class Narrator:
             self._console.print(f"    {mark}: {escape(event.result if event.success else event.feedback)}")
         elif isinstance(event, FailureAttributed):
             found = event.attribution
+            self._cause = found.reason
             self._console.print(f"    cause: {found.type} -> [bold]{found.action}[/] ({escape(found.reason)})")
         elif isinstance(event, GraphEdited):
             for edit in event.edits:
-                self._console.print(f"    [yellow]{edit.kind}[/]: {escape(edit.reason)}")
+                why = "" if edit.reason == self._cause else f" ({escape(edit.reason)})"
+                self._console.print(f"    [yellow]{edit.kind}[/]{why}")
                 for node in self._store.get_many(edit.targets):
                     self._console.print(f"      {node.layer}: {escape(_line(node))}")
 
