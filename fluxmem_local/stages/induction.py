@@ -13,6 +13,7 @@ from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.text import is_blank, tokenize
 
 from .antiunification import Pattern, Word, align, anti_unify, substitute, words_of
+from .rewriting import names_in
 from .skills import Pitfall, Skill, Slot, Step
 
 __all__ = ["counts_as_success", "grounded_text", "induce_skill"]
@@ -109,8 +110,8 @@ def induce_skill(successes: Sequence[EpisodicNode], failures: Sequence[EpisodicN
 def grounded_text(answer: object, sources: Sequence[str], max_chars: int) -> str | None:
     """Return a model's text on some sources, or None if it can't be used.
 
-    It must be usable at all (not blank, too long, repetitive) and grounded: most of its content words, and each number
-    and name with a joint in it (a path, a date), are found in the sources.
+    It must be usable at all (not blank, too long, repetitive) and grounded: most of its content words, and each number,
+    path, date and name, are found in the sources.
     """
     if not isinstance(answer, str):
         return None
@@ -123,9 +124,12 @@ def grounded_text(answer: object, sources: Sequence[str], max_chars: int) -> str
         known.update(word.casefold() for word in _CONTENT_WORD.findall(source))
     words = [word.casefold() for word in _CONTENT_WORD.findall(_LIST_NUMBER.sub("", text))]
     words = [word for word in words if _is_content(word)]
-    found = [any(token in known for token in (word, *tokenize(word))) for word in words]
+    found, named = (
+        [any(token in known for token in (word, *tokenize(word))) for word in some]
+        for some in (words, filter(_is_content, names_in(text)))
+    )
     exact = [word in known for word in words if _EXACT.search(word)]
-    if not words or sum(found) < _GROUNDED_SHARE * len(words) or not all(exact):
+    if not words or sum(found) < _GROUNDED_SHARE * len(words) or not all(exact + named):
         return None
     return text
 

@@ -8,7 +8,7 @@ from fluxmem_local.text import tokenize
 
 from .feedback import SPECIFIC, specifics
 
-__all__ = ["generalise", "is_grounded", "spell_out"]
+__all__ = ["generalise", "is_grounded", "names_in", "spell_out"]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _CLAUSE_END = re.compile(r"\s*[;,；，、]\s*(?:and\s+|then\s+)*|\s+and\s+then\s+|\s+then\s+")
@@ -30,6 +30,8 @@ _MONTH_DATE = re.compile(
     r"(?:\s+\d{1,2}\b(?:,?\s+\d{4})?)?"
 )
 _NAME = re.compile(r"(?<=[a-z,;]\s)(?:[A-Z]\w+)(?:\s[A-Z]\w+)*")
+# A word within a sentence; the first one is written large whatever it is.
+_INNER_WORD = re.compile(r"(?<=[\w,;] )[^\W\d_]\w+")
 _ASIDE = re.compile(r"\s*\([^()]{1,80}\)")
 _MAX_STEPS = 12
 _MAX_REQUIREMENTS = 3
@@ -88,6 +90,11 @@ def generalise(content: str, task: str) -> str:
     return f"As a rule, with the values of the case at hand: {text}"
 
 
+def names_in(text: str) -> set[str]:
+    """Return the words that are written with a capital within a sentence, case-folded."""
+    return {word.casefold() for word in _INNER_WORD.findall(text) if word[0].isupper()}
+
+
 def is_grounded(text: str, original: str, granularity: str, failure: str) -> bool:
     """Tell whether a model's rewriting says what its source says and invents no number or name.
 
@@ -98,7 +105,7 @@ def is_grounded(text: str, original: str, granularity: str, failure: str) -> boo
     if marks - known_marks:
         return False
     words, before, asked = set(tokenize(text)), set(tokenize(original)), set(tokenize(failure))
-    if not words or not before:
+    if not words or not before or any(not before | asked >= set(tokenize(name)) for name in names_in(text)):
         return False
     if granularity == "fine":
         return len(words & before) >= _KEPT_SHARE * len(before) and bool((words - before) & asked)

@@ -173,6 +173,8 @@ class TestGroundedText:
             "Open the spreadsheet viewer and look carefully.",
             "Use the python_api on olympics.csv for medals by country.",
             "Average medals by country is 4.5",
+            "Average medals by country, as Excel does",
+            "Average medals by country for Zürich-West",
             '{"skill": "average medals by country"}',
             "medals " * 400,
             "average medals by country " * 40,

@@ -132,6 +132,15 @@ def test_grounding() -> None:
     assert not is_grounded("Refund booking 77-20913", "Refund booking 77-20913", "coarse", "")
 
 
+def test_a_name_is_neither_translated_nor_invented() -> None:
+    known, asked = "Ask Zoë Müller to restart the Munich server.", "restart the server and check its log"
+    assert is_grounded("Ask Zoë Müller to restart the Munich server and check the log.", known, "fine", asked)
+    for changed in ("Ask Zoe Miller to restart the Munich", "Ask Zoë Müller to restart the München"):
+        assert not is_grounded(f"{changed} server and check the log.", known, "fine", asked)
+    assert is_grounded("请张伟重启北京的服务器并检查日志", "请张伟重启北京的服务器", "fine", "检查日志")
+    assert not is_grounded("请 Zhang Wei 重启 Beijing 的服务器并检查日志", "请张伟重启北京的服务器", "fine", "检查日志")
+
+
 def test_what_was_left_undone_becomes_what_to_do() -> None:
     feedback = "It is the total, not an average per athlete as the question asks. It does not derive the average."
     assert spell_out("Rank by total.", "Which?", feedback).splitlines() == [
