@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from fluxmem_local.answers import parse_attribution
 from fluxmem_local.errors import BlankTextError, InvalidInputError, ModelError, ModelOutputError
 from fluxmem_local.models.llm import TransformersLLM
 from fluxmem_local.models.loading import load_llm
@@ -102,6 +103,29 @@ async def test_out_of_memory_halves_the_batch_and_keeps_order(tiny_llm):
     assert tight.sizes == [4, 4, 1]
 
 
+async def test_report_19_out_of_memory_with_one_prompt_moves_the_model_to_the_cpu(tiny_llm, monkeypatch, caplog):
+    loaded = load_llm("tiny-llm")
+
+    class Full(TransformersLLM):
+        tried: list[int] = []
+
+        def _load(self):
+            return loaded
+
+        def _generate(self, loaded, batch, max_new_tokens, schema):
+            if loaded.device != "cpu":
+                self.tried.append(len(batch))
+                raise torch.OutOfMemoryError("no room")
+            return super()._generate(loaded, batch, max_new_tokens, schema)
+
+    monkeypatch.setattr(loaded, "device", "elsewhere")
+    full = Full("tiny-llm", max_new_tokens=24)
+    answers = await full.generate_batch(PROMPTS, temperature=0)
+    assert (full.tried, loaded.device) == ([8, 4, 2, 1], "cpu")
+    assert answers == await tiny_llm.generate_batch(PROMPTS, temperature=0)
+    assert "moves to the CPU" in caplog.text
+
+
 async def test_text_cannot_speak_the_models_control_tokens(tiny_llm):
     from fluxmem_local.models.llm import _chat
 
@@ -120,6 +144,18 @@ async def test_json_is_valid_a_hundred_times_of_a_hundred(tiny_llm):
     assert all(0 <= answer["score"] <= 1 for answer in answers[:50])
     assert {answer["action"] for answer in answers[50:]} <= {"expand", "prune", "reshape", "none"}
     assert all(list(answer) == ["details", "action", "granularity", "targets"] for answer in answers[50:])
+
+
+async def test_report_15_the_task_calls_are_valid_a_hundred_times_of_a_hundred():
+    llm = TransformersLLM("tiny-llm")
+    llm._attribution = llm._verification = "json"
+    feedbacks = [f"error: the table has {number} rows" for number in range(50)]
+    answers = await asyncio.gather(*(llm.attribute_failure(CONTEXT, feedback) for feedback in feedbacks))
+    values = await llm.verify_batch([f"claim {number}" for number in range(50)], feedbacks)
+    assert [parse_attribution(answer) is not None for answer in answers] == [True] * 50
+    assert all(set(answer["targets"]) <= {"f1", "f2"} for answer in answers)
+    assert values.shape == (50,)
+    assert ((values >= 0) & (values <= 1)).all()
 
 
 async def test_json_that_is_cut_off_is_a_typed_error(tiny_llm):
