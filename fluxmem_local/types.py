@@ -76,6 +76,8 @@ class Scope:
             return cls()
         if isinstance(value, Scope):
             return value
+        if not isinstance(value, Mapping):
+            raise InvalidInputError(f"scope={value!r:.200} is no scope; give one, as {{'user': 'ada'}}")
         unknown = sorted(set(value) - {"user", "agent", "session"})
         if unknown:
             raise InvalidInputError(f"unknown scope part {unknown[0]!r}; a scope has user, agent and session")

@@ -327,7 +327,12 @@ class FluxMemAgent:
             replay_fn: ``(episode, skill) -> bool``, plain or async: does the episode's task succeed with this skill?
                 None: recorded evidence decides.
             dry_run: only report.
+
+        Raises:
+            InvalidInputError: ``replay_fn`` cannot be called.
         """
+        if replay_fn is not None and not callable(replay_fn):
+            raise InvalidInputError(f"replay_fn={replay_fn!r:.200} cannot be called; give a function, or leave it out")
         # Here, as are export and import, because a verb such as `stats` should start without them.
         from fluxmem_local.stages.consolidation import StageIII
 

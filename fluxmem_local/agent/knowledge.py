@@ -55,6 +55,8 @@ class Knowledge:
             InvalidInputError: ``chunk_size`` is below 1, or the text is no text.
         """
         check_text(text)
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise InvalidInputError(f"metadata={metadata!r:.200} must be a mapping, as {{'team': 'ops'}}")
         facts = [
             SemanticNode(content=chunk, source=source, chunk_index=index, metadata=dict(metadata or {}), scope=scope)
             for index, chunk in enumerate(chunk_text(text, chunk_size))

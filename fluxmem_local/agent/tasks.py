@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import BlankTextError, InvalidInputError
@@ -16,6 +18,7 @@ from fluxmem_local.stages.execution import ExecuteFn
 from fluxmem_local.stages.formation import StageI
 from fluxmem_local.stages.refinement import Progress, StageII, StepResult
 from fluxmem_local.stages.settlement import settle_success, settle_without_success, use_edges
+from fluxmem_local.storage.checks import check_text
 from fluxmem_local.text import is_blank
 from fluxmem_local.types import Scope
 
@@ -74,6 +77,8 @@ class TaskRunner:
             raise InvalidInputError(
                 f"observations={observations!r:.200} must list a text for each step; leave it out for one step"
             )
+        for seen in observed:
+            check_text(seen, "an observation")
         return await self._run(task_query, observed, execute_fn, 0, Scope.coerce(scope), context_ids, on_event)
 
     async def run_step(
@@ -93,10 +98,11 @@ class TaskRunner:
             InvalidInputError: a negative step index, or the task function returned something else.
             NotFoundError: an unknown context id.
         """
-        if isinstance(step_index, bool) or not isinstance(step_index, int) or step_index < 0:
-            raise InvalidInputError(f"step_index={step_index!r} is no step number; give 0 or more")
+        if isinstance(step_index, bool) or not isinstance(step_index, int) or not 0 <= step_index < 2**63:
+            raise InvalidInputError(f"step_index={step_index!r} is no step number; give 0 or more, of 63 bits at most")
         if not isinstance(observation, str):
             raise InvalidInputError(f"observation={observation!r:.200} must be a text; give '' if there is none")
+        check_text(observation, "the observation")
         return await self._run(
             task_query, [observation], execute_fn, step_index, Scope.coerce(scope), context_ids, on_event
         )
@@ -117,12 +123,16 @@ class TaskRunner:
             InvalidInputError: the trajectory is not made of (observation, action) pairs.
             NotFoundError: an unknown node among ``used_ids``.
         """
+        if not isinstance(success, (bool, np.bool_)):
+            raise InvalidInputError(f"success={success!r:.200} must be True or False")
+        if not _is_list(trajectory):
+            raise InvalidInputError(f"trajectory={trajectory!r:.200} must list (observation, action) pairs")
         pairs = []
         for step in trajectory:
             if isinstance(step, str) or not isinstance(step, Sequence) or len(step) != 2:
                 raise InvalidInputError(f"trajectory step {step!r:.200} is no (observation, action) pair")
             pairs.append((str(step[0]), str(step[1])))
-        used = self._store.get_many(list(dict.fromkeys(used_ids)))
+        used = self._store.get_many(_distinct("used_ids", used_ids))
         started = await self._episode(task, Scope.coerce(scope))
         episode = replace(
             started,
@@ -159,7 +169,7 @@ class TaskRunner:
         if not callable(execute_fn):
             raise InvalidInputError(f"execute_fn={execute_fn!r:.200} cannot be called; give a function of the context")
         if context_ids is not None:
-            self._store.get_many(list(dict.fromkeys(context_ids)))
+            self._store.get_many(_distinct("context_ids", context_ids))
         episode = await self._episode(task, scope)
         progress = Progress(episode=episode, scope=scope, listener=on_event)
         with self._store.transaction() as transaction:
@@ -204,6 +214,16 @@ class TaskRunner:
             )
         )
         return result
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str)
+
+
+def _distinct(name: str, ids: Sequence[str]) -> list[str]:
+    if not _is_list(ids) or not all(isinstance(id, str) for id in ids):
+        raise InvalidInputError(f"{name}={ids!r:.200} must list ids, each a text")
+    return list(dict.fromkeys(ids))
 
 
 def _ended(progress: Progress, status: str, feedback: str = "") -> EpisodicNode:

@@ -18,7 +18,7 @@ from fluxmem_local.types import Scope
 from .output import BAD_INPUT, note, print_json
 from .progress import progress
 from .session import Session, Verb, scope_options
-from .sources import STDIN, find_files, read_source
+from .sources import STDIN, find_files, read_source, readable_name
 
 __all__ = ["COMMANDS"]
 
@@ -70,8 +70,11 @@ def add(
       echo "The lease ends in May." | fluxmem add -
       fluxmem add chat.jsonl --user ada
     """
+    if not all(path.strip() for path in paths):
+        # Path("") would be the current folder, with all below it.
+        raise InvalidInputError("a path is blank; name a file, a folder, or - for stdin")
     named = find_files([Path(path) for path in paths if path != "-"])
-    entries: list[tuple[str, Callable[[], bytes]]] = [(str(file), file.read_bytes) for file in named.files]
+    entries: list[tuple[str, Callable[[], bytes]]] = [(readable_name(file), file.read_bytes) for file in named.files]
     if "-" in paths:
         entries.append((STDIN, sys.stdin.buffer.read))
     settings: dict[str, Any] = {
@@ -105,7 +108,7 @@ def _json_object(text: str | None) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"--metadata is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise InvalidInputError('--metadata must be a JSON object, such as {"team": "ops"}')

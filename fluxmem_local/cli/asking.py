@@ -134,7 +134,7 @@ def _filter(part: str) -> tuple[str, Any]:
         raise InvalidInputError(f"--filter {part!r} must be KEY=VALUE, such as team=ops")
     try:
         return key, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return key, value
 
 

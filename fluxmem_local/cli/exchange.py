@@ -11,7 +11,7 @@ from fluxmem_local.errors import ImportFormatError
 
 from .files import written_whole
 from .output import note, print_json
-from .session import Session, Verb
+from .session import NamedPath, Session, Verb
 
 __all__ = ["COMMANDS"]
 
@@ -64,6 +64,10 @@ def import_(session: Session, file: str) -> None:
             raise ImportFormatError(f"{file}: not UTF-8 ({error.reason}); nothing was imported") from None
         except FileNotFoundError:
             raise ImportFormatError(f"{file} does not exist; name a file that export wrote, or - for stdin") from None
+        except IsADirectoryError:
+            raise ImportFormatError(
+                f"{Path(file)} is a folder; name a file that export wrote, or - for stdin"
+            ) from None
     if session.as_json:
         print_json(report)
     else:
@@ -71,7 +75,7 @@ def import_(session: Session, file: str) -> None:
 
 
 @click.command(cls=Verb)
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The HTML file.")
+@click.option("-o", "--output", required=True, type=NamedPath(path_type=Path, dir_okay=False), help="The HTML file.")
 @click.option("--title", help="The page's title; else the memory's directory.")
 @click.pass_obj
 def graph(session: Session, output: Path, title: str | None) -> None:

@@ -19,8 +19,10 @@ def written_whole(path: Path) -> Iterator[IO[str]]:
     """Give a file to write that takes its place at ``path`` at the end; after an error, nothing has changed there.
 
     Raises:
-        InvalidInputError: the folder does not exist.
+        InvalidInputError: the folder does not exist, or the name is blank.
     """
+    if not path.name.strip():
+        raise InvalidInputError(f"{str(path)!r} names no file to write; give a file's path")
     if not path.parent.is_dir():
         raise InvalidInputError(f"there is no folder {path.parent} to write {path.name} to; make it first")
     handle, half = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)

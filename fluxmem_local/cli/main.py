@@ -14,7 +14,7 @@ import click
 from fluxmem_local.errors import FluxMemError
 
 from .output import BAD_INPUT, EXIT_CODES, INTERRUPTED, OK, exit_code
-from .session import Session
+from .session import NamedPath, Session
 
 __all__ = ["cli", "main"]
 
@@ -102,7 +102,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--memory",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=NamedPath(path_type=Path, file_okay=False),
     help="The memory's directory; else FLUXMEM_HOME, else one in your data directory.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print results as JSON.")

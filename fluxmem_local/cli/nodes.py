@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 
 import click
 
+from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.types import Scope
 
 from .output import FAILED, note, print_json, print_table, shortened, to_data, visible
@@ -128,6 +129,9 @@ def forget(
       fluxmem forget --source /home/ada/notes.md --dry-run
       fluxmem forget --user ada --yes
     """
+    if source is not None and not source.strip():
+        # It would be the source of every fact that names none.
+        raise InvalidInputError("--source is blank; name a source, or the ids to forget")
     with session.open() as agent:
         planned = asyncio.run(agent.forget(ids or None, source=source, scope=scope, dry_run=True))
         if dry_run:

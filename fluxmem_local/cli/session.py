@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,17 @@ from fluxmem_local.types import Scope
 if TYPE_CHECKING:
     from fluxmem_local.agent.agent import FluxMemAgent
 
-__all__ = ["Session", "Verb", "read_file", "read_text", "scope_options"]
+__all__ = ["NamedPath", "Session", "Verb", "read_file", "read_text", "scope_options"]
+
+
+class NamedPath(click.Path):
+    """A path that is refused when blank, which else would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path, or end with a usage error."""
+        if not os.fspath(value).strip():
+            self.fail("it is blank; name a path", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Session:
@@ -81,7 +92,7 @@ class Verb(click.Command):
         self.params += [
             click.Option(
                 ["--memory", "_memory"],
-                type=click.Path(path_type=Path, file_okay=False),
+                type=NamedPath(path_type=Path, file_okay=False),
                 help="The memory's directory; else FLUXMEM_HOME, else one in your data directory.",
             ),
             click.Option(["--json", "_as_json"], is_flag=True, help="Print the result as JSON."),

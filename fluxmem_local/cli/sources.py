@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from fluxmem_local.graph import SemanticNode
 from fluxmem_local.text import chunk_text, is_blank
 from fluxmem_local.types import Scope
 
-__all__ = ["STDIN", "Found", "Source", "find_files", "read_source"]
+__all__ = ["STDIN", "Found", "Source", "find_files", "read_source", "readable_name"]
 
 STDIN = "stdin"
 
@@ -61,7 +62,7 @@ def find_files(paths: list[Path]) -> Found:
     passed_over = 0
     for path in paths:
         if not path.exists():
-            raise InvalidInputError(f"{path} does not exist; name a file, a folder, or - for stdin")
+            raise InvalidInputError(f"{readable_name(path)} does not exist; name a file, a folder, or - for stdin")
         if not path.is_dir():
             files[path.resolve()] = None
             continue
@@ -70,7 +71,7 @@ def find_files(paths: list[Path]) -> Found:
             subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
             for name in sorted(names):
                 file = Path(folder, name)
-                if name.startswith(".") or file.suffix.lower() not in _TEXT_SUFFIXES or _is_binary(file):
+                if name.startswith(".") or file.suffix.lower() not in _TEXT_SUFFIXES or not _holds_text(file):
                     passed_over += 1
                 else:
                     files[file] = None
@@ -125,17 +126,27 @@ def read_source(
             )
     if name == STDIN:
         return Source(digest=None, facts=tuple(facts))
-    how = f"{chunk_size}\n{scope}\n{json.dumps(dict(metadata), sort_keys=True)}\n{source}\n".encode()
+    how = f"{chunk_size}\n{scope}\n{json.dumps(dict(metadata), sort_keys=True)}\n{source}\n".encode(
+        "utf-8", "surrogatepass"
+    )
     return Source(digest=hashlib.sha256(how + content).hexdigest(), facts=tuple(facts))
 
 
-def _is_binary(file: Path) -> bool:
+def readable_name(file: Path) -> str:
+    """Return a path as a text that can be stored; bytes that are no UTF-8 stand as ``\\xff``."""
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
+
+
+def _holds_text(file: Path) -> bool:
     try:
+        # A pipe or device has no end of its own, and opening one may wait for ever.
+        if not stat.S_ISREG(file.stat().st_mode):
+            return False
         with file.open("rb") as opened:
-            return b"\0" in opened.read(_SNIFFED_BYTES)
+            return b"\0" not in opened.read(_SNIFFED_BYTES)
     except OSError:
         # Left in the list, so that reading it reports why it cannot be read.
-        return False
+        return True
 
 
 def _decoded(name: str, content: bytes) -> str:
@@ -160,7 +171,7 @@ def _line_parts(name: str, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         where = f"{name}, line {number}"
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ImportFormatError(f"{where}: not JSON ({error}); each line is one JSON object") from None
         if not isinstance(record, dict):
             raise ImportFormatError(f"{where}: {type(record).__name__} where a JSON object is needed")

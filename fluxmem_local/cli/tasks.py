@@ -115,7 +115,7 @@ def _episode(file: str, text: str) -> dict[str, Any]:
     name = "stdin" if file == "-" else file
     try:
         given = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ImportFormatError(f"{name}: not JSON ({error}); see: fluxmem record --help") from None
     if not isinstance(given, dict):
         raise ImportFormatError(f"{name}: a JSON object is needed; see: fluxmem record --help")

@@ -2,10 +2,11 @@
 
 from .edges import DistillEdge, Edge, GroundEdge, StepLinkEdge, edge_may_join
 from .edits import Edit
-from .nodes import EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion, new_id
+from .nodes import EPISODE_STATUSES, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion, new_id
 from .subgraph import Subgraph
 
 __all__ = [
+    "EPISODE_STATUSES",
     "DistillEdge",
     "Edge",
     "Edit",

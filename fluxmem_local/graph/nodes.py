@@ -10,7 +10,10 @@ from typing import Any, ClassVar, TypeAlias
 
 from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
 
-__all__ = ["EpisodicNode", "Node", "ProceduralNode", "SemanticNode", "SkillVersion", "new_id"]
+__all__ = ["EPISODE_STATUSES", "EpisodicNode", "Node", "ProceduralNode", "SemanticNode", "SkillVersion", "new_id"]
+
+
+EPISODE_STATUSES = ("running", "succeeded", "failed", "interrupted")
 
 
 def new_id() -> str:

@@ -44,12 +44,22 @@ async def execute(execute_fn: ExecuteFn, context: str) -> Execution:
     # Whatever the user's function raises is what the step has to say; cancellation is no Exception and passes.
     except Exception as error:
         return Execution(
-            result="", feedback=describe_exception(error), success=False, seconds=time.perf_counter() - started
+            result="",
+            feedback=_storable(describe_exception(error)),
+            success=False,
+            seconds=time.perf_counter() - started,
         )
     seconds = time.perf_counter() - started
     match returned:
         case (str(result), str(feedback), bool() | np.bool_() as success):
-            return Execution(result=result, feedback=feedback, success=bool(success), seconds=seconds)
+            return Execution(
+                result=_storable(result), feedback=_storable(feedback), success=bool(success), seconds=seconds
+            )
     raise InvalidInputError(
         f"the task function returned {returned!r:.200}; it must return (result: str, feedback: str, success: bool)"
     )
+
+
+def _storable(text: str) -> str:
+    """Write half surrogate pairs out: tools' output often has them, and what was done must not be lost for one."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

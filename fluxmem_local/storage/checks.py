@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fluxmem_local.errors import BlankTextError, InvalidInputError
-from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, SemanticNode
+from fluxmem_local.graph import EPISODE_STATUSES, EpisodicNode, Node, ProceduralNode, SemanticNode
 from fluxmem_local.text import is_blank
+from fluxmem_local.types import NodeState, Scope
 
 from .codec import encode_json, payload_of
 
@@ -41,6 +43,10 @@ def check_node(node: Any) -> EncodedNode:
         raise BlankTextError(f"node {node.id!r} has no visible content ({node.content!r}); nothing was stored")
     check_text(node.content, f"the content of node {node.id!r}")
     check_number(node.created_at, f"created_at of node {node.id!r}")
+    for name, wanted in (("scope", Scope), ("state", NodeState), ("metadata", Mapping)):
+        value = getattr(node, name)
+        if not isinstance(value, wanted):
+            raise InvalidInputError(f"node {node.id!r} has {name} {value!r:.200}; give a {wanted.__name__}")
     for part in (node.scope.user, node.scope.agent, node.scope.session):
         check_text(part or "", f"the scope of node {node.id!r}")
     if isinstance(node, SemanticNode):
@@ -49,6 +55,14 @@ def check_node(node: Any) -> EncodedNode:
             value = getattr(node, name)
             if isinstance(value, bool) or not isinstance(value, int) or not (name == "count") <= value < 2**63:
                 raise InvalidInputError(f"node {node.id!r} has {name} {value!r}; give a whole number, count from 1 on")
+    elif isinstance(node, EpisodicNode):
+        if node.status not in EPISODE_STATUSES:
+            raise InvalidInputError(
+                f"node {node.id!r} has status {node.status!r}; known are {', '.join(EPISODE_STATUSES)}"
+            )
+        check_text(node.feedback, f"the feedback of node {node.id!r}")
+    elif node.pems_score is not None:
+        check_number(node.pems_score, f"pems_score of node {node.id!r}")
     return EncodedNode(node, encode_json(node.metadata, f"the metadata of node {node.id!r}"), payload_of(node))
 
 

@@ -73,7 +73,7 @@ def decode_json(text: str, what: str) -> Any:
     """
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MemoryDamagedError(f"{what} is unreadable in the database ({error}); run: fluxmem verify") from error
 
 

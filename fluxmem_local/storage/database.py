@@ -248,6 +248,11 @@ class Database:
         """Turn SQLite's errors into ours; the one place that does."""
         try:
             yield
+        except UnicodeEncodeError as error:
+            raise InvalidInputError(
+                f"{error.object!r:.200} holds half a surrogate pair at character {error.start}, and no stored text "
+                "does; decode it first"
+            ) from error
         except sqlite3.DatabaseError as error:
             where = self.folder or "the memory"
             text = str(error)

@@ -8,7 +8,7 @@ import pytest
 
 from fluxmem_local.agent.agent import FluxMemAgent
 from fluxmem_local.errors import BlankTextError, DimensionError, InvalidInputError, NotFoundError
-from fluxmem_local.graph import EpisodicNode, GroundEdge, ProceduralNode, SemanticNode
+from fluxmem_local.graph import EpisodicNode, GroundEdge, Node, ProceduralNode, SemanticNode
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.testing import HashEmbedder, ScriptedLLM
 from fluxmem_local.types import Layer, Scope
@@ -289,3 +289,39 @@ async def test_a_question_that_the_embedder_knows_no_word_of_is_searched_by_word
         with pytest.raises(DimensionError, match="length zero"):
             await agent.add_knowledge("Pigeons eat bread.")
         assert agent.stats["num_semantic_nodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("node", "what"),
+    [
+        (SemanticNode(content="x", state="lost"), "state"),  # type: ignore[arg-type]
+        (SemanticNode(content="x", scope="ada"), "scope"),  # type: ignore[arg-type]
+        (SemanticNode(content="x", metadata=["a"]), "metadata"),  # type: ignore[arg-type]
+        (EpisodicNode(task_description="x", status="lost"), "status"),
+        (EpisodicNode(task_description="x", feedback=None), "feedback"),  # type: ignore[arg-type]
+        (ProceduralNode(skill_text="x", pems_score=float("nan")), "pems_score"),
+    ],
+)
+async def test_a_node_that_could_not_be_read_back_is_refused(agent: FluxMemAgent, node: Node, what: str) -> None:
+    with pytest.raises(InvalidInputError, match=what):
+        await agent.add_knowledge_nodes([node])
+    assert agent.store.select() == []
+    assert agent.verify().ok
+
+
+async def test_arguments_of_another_type_are_refused_by_name(agent: FluxMemAgent) -> None:
+    with pytest.raises(InvalidInputError, match="metadata"):
+        await agent.add_knowledge("something", metadata=["a"])  # type: ignore[arg-type]
+    for scope in ("ada", ["user"], 5):
+        with pytest.raises(InvalidInputError, match="scope"):
+            await agent.add_knowledge("something", scope=scope)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="replay_fn"):
+        await agent.consolidate(replay_fn="always")  # type: ignore[arg-type]
+    half = "\ud800"
+    with pytest.raises(InvalidInputError, match="half a surrogate pair"):
+        await agent.retrieve("something", filters={"team": half})
+    with pytest.raises(InvalidInputError, match="half a surrogate pair"):
+        await agent.forget(source=half)
+    with pytest.raises(InvalidInputError, match="half a surrogate pair"):
+        agent.history(half)
+    assert agent.stats["num_semantic_nodes"] == 0

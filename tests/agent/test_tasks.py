@@ -436,3 +436,46 @@ async def test_undo_works_after_a_restart(tmp_path: Any) -> None:
     grounds = small.store.edges(target_ids=[result.episode_id], kinds=("ground",))
     assert {edge.source_id for edge in grounds} == {"other0"}
     small.store.close()
+
+
+async def test_half_surrogate_pairs_in_what_the_task_function_says_are_written_out() -> None:
+    small = await small_memory()
+    # What `errors="surrogateescape"` makes of a tool's output.
+    good = await small.runner.run_task(TASK, lambda context: ("caf\udce9", "fine\ud800", True), context_ids=CONTEXT)
+    assert (good.success, good.result, good.feedback) == (True, r"caf\udce9", r"fine\ud800")
+
+    def fail(context: str) -> tuple[str, str, bool]:
+        raise ValueError("no \udce9")
+
+    bad = await small.runner.run_task(TASK, fail, context_ids=CONTEXT)
+    assert not bad.success
+    assert r"no \udce9" in bad.feedback
+    for result, status in ((good, "succeeded"), (bad, "failed")):
+        episode = small.store.get(result.episode_id)
+        assert isinstance(episode, EpisodicNode)
+        assert (episode.status, episode.feedback) == (status, result.feedback)
+    assert small.store.edges(kinds=("step",)) == []
+
+
+async def test_what_cannot_be_stored_is_refused_before_anything_runs() -> None:
+    small = await small_memory()
+    before = small.store.count()
+
+    def execute(context: str) -> tuple[str, str, bool]:
+        raise AssertionError("must not be called")
+
+    run = small.runner
+    for asked in (
+        run.run_task(TASK, execute, observations=["\udce9"]),
+        run.run_step(TASK, "\udce9", execute),
+        run.run_step(TASK, "", execute, step_index=2**63),
+        run.run_task(TASK, execute, context_ids="viewer"),
+        run.record_episode(TASK, [], "no"),  # type: ignore[arg-type]
+        run.record_episode(TASK, None, True),  # type: ignore[arg-type]
+        run.record_episode(TASK, [], True, feedback=None),  # type: ignore[arg-type]
+        run.record_episode(TASK, [], True, used_ids="viewer"),
+        run.record_episode(TASK, [], True, used_ids=None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidInputError):
+            await asked
+    assert small.store.count() == before
