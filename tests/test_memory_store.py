@@ -18,6 +18,7 @@ from fluxmem_local.errors import (
 from fluxmem_local.graph import DistillEdge, Edit, EpisodicNode, GroundEdge, ProceduralNode, SemanticNode, StepLinkEdge
 from fluxmem_local.index import ExactVectorStore, HNSWVectorStore
 from fluxmem_local.memory_store import MemoryStore, Outcome, Receipt
+from fluxmem_local.stages.edits import undo_edit
 from fluxmem_local.types import Layer, NodeState, Scope
 
 from .storage.conftest import Maker
@@ -341,6 +342,30 @@ def test_history_tells_of_reshapes(store, make):
     assert entries[1].content == "tea, spelled out"
     assert store.get_edit(kept.id) == kept
     assert store.edits(node_id=id) == [kept, undone]
+
+
+def test_history_names_the_expansions_and_prunes_that_undo_takes(store, make):
+    (id,) = add(store, make.fact("tea"))
+    start = store.get(id).created_at
+    edits = [
+        Edit(kind="expand", targets=(id,), reason="missing", kept=True, created_at=start + 1),
+        Edit(kind="prune", targets=(id,), reason="misled", kept=True, created_at=start + 2),
+        Edit(kind="prune", targets=(id,), reason="rolled back", kept=False, created_at=start + 3),
+        Edit(kind="expand", targets=(id,), reason="running", created_at=start + 4),
+    ]
+    with store.transaction() as transaction:
+        for edit in edits:
+            transaction.put_edit(edit)
+    told = [(entry.action, entry.reason, entry.edit_id) for entry in store.history(id)]
+    assert told == [
+        ("added", "", None),
+        ("expanded into a context", "missing", edits[0].id),
+        ("pruned from a context", "misled", edits[1].id),
+    ]
+    undone = undo_edit(store, edits[0].id)
+    (new,) = [entry for entry in store.history(id) if (entry.action, entry.reason, entry.edit_id) not in told]
+    assert (new.action, new.edit_id, new.at) == ("expand undone", edits[0].id, undone.after["undone_at"])
+    assert len(store.history(id)) == 4
 
 
 def test_edges_obey_the_layers_and_join_what_is_there(store, make):

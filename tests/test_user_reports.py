@@ -60,7 +60,7 @@ async def test_report_12_what_is_beyond_a_capacity_is_kept() -> None:
 
 
 class Echoing(PromptedLLM):
-    """Says its prompt again, as small models do."""
+    """Says what the prompt holds and then its last sentence again, as small models do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,8 @@ class Echoing(PromptedLLM):
 
     async def generate(self, prompt: str, system_prompt: str | None = None, temperature: float = 0.7) -> str:
         self.num_calls += 1
-        return prompt
+        known = "Open the table, run the aggregate script, sum the medals of the country."
+        return f"{known} {prompt.rsplit('. ', 1)[-1]}"
 
 
 async def test_report_17_no_stored_text_holds_a_sentence_of_a_prompt() -> None:

@@ -25,6 +25,8 @@ _SYSTEM_PROMPT = (
     "Answer the question in one short sentence, using only the facts given. "
     "If the facts do not hold the answer, reply: not in memory."
 )
+# How the prompt's own parts begin; a small model repeats them, or goes on with a next question.
+_FRAME = re.compile(r"^\s*(?:Facts|Question|Answer):", re.MULTILINE)
 # A sentence or two; more than that is a model that talks on.
 _MOST_ANSWER_CHARS = 1200
 # Of an answer's own words, the share that the facts must hold.
@@ -103,7 +105,7 @@ class Answerer:
         )
         try:
             # The most likely words: an answer from facts is no place for invention.
-            answer = (await self._llm.generate(prompt, _SYSTEM_PROMPT, 0.0)).strip()
+            answer = _own_answer(await self._llm.generate(prompt, _SYSTEM_PROMPT, 0.0))
         except ModelOutputError as error:
             return "", f"The model gave no usable answer: {error}", False
         except ModelError as error:
@@ -144,6 +146,13 @@ class Answerer:
         """Return the words that only a fact can have told: with a digit, or with a capital within a sentence."""
         told = {word.casefold() for word in _NAME_OR_NUMBER.findall(answer)}
         return told - set(tokenize(self._question))
+
+
+def _own_answer(generated: str) -> str:
+    """Return what a model says itself, without the prompt's frame; nothing when it repeats the instruction."""
+    said = _FRAME.split(generated.strip().removeprefix("Answer:"), maxsplit=1)[0].strip()
+    words = " ".join(said.split())
+    return "" if any(sentence in words for sentence in _SYSTEM_PROMPT.split(". ")) else said
 
 
 def _facts_of(context: str) -> Mapping[str, str]:

@@ -62,7 +62,8 @@ def add(
 
     Text and Markdown are cut into facts. A .jsonl file holds a fact a line, {"content": ..., "metadata": {...},
     "source": ..., "id": ...}, or a chat message, {"speaker": ..., "text": ..., "time": ...}. A file that was added
-    before and has not changed is passed over; of one that has changed, facts that are gone are forgotten.
+    before and has not changed is left alone; of one that has changed, facts that are gone are forgotten. In folders,
+    hidden files, binary ones and those whose suffix is not one of text are passed over.
 
     \b
     Examples:
@@ -136,7 +137,7 @@ def _print_reports(session: Session, reports: list[IngestReport], errors: list[s
         "sources": totals["num_sources"],
         "outdated and forgotten": totals["num_removed"],
         "sources unchanged": num_unchanged,
-        "passed over": num_passed_over,
+        "files passed over": num_passed_over,
     }
     always = ("facts", "new", "sources")
     click.echo(", ".join(f"{what}: {number}" for what, number in named.items() if number or what in always))

@@ -11,7 +11,7 @@ import click
 from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.types import Layer, Scope
 
-from .output import note, print_json, print_table, shortened, visible
+from .output import count_of, note, print_json, print_table, shortened, visible
 from .session import Session, Verb, read_text, scope_options
 
 __all__ = ["COMMANDS"]
@@ -125,7 +125,8 @@ def ask(session: Session, question: str, scope: Scope | None) -> None:
     if cited:
         click.echo()
         print_table(["fact", "content"], [[fact.id, shortened(fact.content)] for fact in cited])
-    note(f"{answer.rounds} tries, {len(answer.edits)} repairs, recorded as episode {answer.episode_id}")
+    tries = count_of(answer.rounds, "try", "tries")
+    note(f"{tries}, {count_of(len(answer.edits), 'repair')}, recorded as episode {answer.episode_id}")
 
 
 def _filter(part: str) -> tuple[str, Any]:

@@ -10,7 +10,7 @@ import click
 from fluxmem_local.errors import ImportFormatError
 
 from .files import written_whole
-from .output import note, print_json
+from .output import count_of, note, print_json
 from .session import NamedPath, Session, Verb
 
 __all__ = ["COMMANDS"]
@@ -36,7 +36,7 @@ def export(session: Session, output: str) -> None:
     if session.as_json:
         print_json({"file": output, "num_lines": num_lines})
     else:
-        note(f"wrote {num_lines} lines to {output}")
+        note(f"wrote {count_of(num_lines, 'line')} to {output}")
 
 
 @click.command("import", cls=Verb)
@@ -95,7 +95,7 @@ def graph(session: Session, output: Path, title: str | None) -> None:
     if session.as_json:
         print_json({"file": output, "num_nodes": len(nodes), "num_edges": len(edges)})
     else:
-        click.echo(f"{output}: {len(nodes)} nodes, {len(edges)} links")
+        click.echo(f"{output}: {count_of(len(nodes), 'node')}, {count_of(len(edges), 'link')}")
 
 
 COMMANDS = {"export": export, "import": import_, "graph": graph}

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from fluxmem_local.agent.builder import NO_MODEL
+from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.models.registry import import_model, list_models, model_path, verify_model
 
 from .output import FAILED, note, print_json, print_table, to_data
@@ -94,6 +95,8 @@ def import_(session: Session, path: Path, name: str | None) -> None:
     Example:
       fluxmem models import /media/usb/e5-small --name e5
     """
+    if not path.expanduser().exists():
+        raise InvalidInputError(f"{path} does not exist; name a folder with a model's files, or a .gguf file")
     status = import_model(path, name)
     if session.as_json:
         print_json({"name": status.entry.name, "kind": status.entry.kind, "path": status.path})

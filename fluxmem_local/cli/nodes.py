@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.errors import InvalidInputError, NotFoundError
 from fluxmem_local.types import Scope
 
-from .output import FAILED, note, print_json, print_table, shortened, to_data, visible
+from .output import FAILED, count_of, note, print_json, print_table, shortened, to_data, visible
 from .session import Session, Verb, read_text, scope_options
+
+if TYPE_CHECKING:
+    from fluxmem_local.agent.agent import FluxMemAgent
 
 __all__ = ["COMMANDS"]
 
@@ -39,14 +45,22 @@ def show(session: Session, id: str) -> None:
     click.echo()
     fields = {name: value for name, value in to_data(node).items() if value not in (None, "", [], {})}
     fields["created_at"] = when(node.created_at)
+    fields["scope"] = " ".join(f"{part}={name}" for part, name in fields["scope"].items() if name is not None) or None
+    fields = {name: value for name, value in fields.items() if value is not None}
     print_table(["field", "value"], [[name, shortened(str(fields[name]))] for name in fields if name != "content"])
     if edges:
         click.echo()
         rows = [
-            [edge.kind, edge.source_id, edge.target_id, f"{edge.weight:.2f}", edge.success_count, edge.failure_count]
+            [
+                f"{edge.kind} to" if edge.source_id == id else f"{edge.kind} from",
+                edge.target_id if edge.source_id == id else edge.source_id,
+                f"{edge.weight:.2f}",
+                edge.success_count,
+                edge.failure_count,
+            ]
             for edge in edges
         ]
-        print_table(["link", "from", "to", "weight", "succeeded", "failed"], rows)
+        print_table(["link", "memory", "weight", "worked", "failed"], rows)
     if variants:
         click.echo()
         print_table(["version", "content"], [[variant.id, shortened(variant.content)] for variant in variants])
@@ -114,7 +128,7 @@ def update(session: Session, id: str, text: str) -> None:
 
 @click.command(cls=Verb)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--source", help="Forget all that came from this source alone.")
+@click.option("--source", help="Forget all that came from this source alone, such as a file that was added.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @scope_options
@@ -126,27 +140,40 @@ def forget(
 
     \b
     Examples:
-      fluxmem forget --source /home/ada/notes.md --dry-run
+      fluxmem forget --source notes.md --dry-run
       fluxmem forget --user ada --yes
     """
     if source is not None and not source.strip():
         # It would be the source of every fact that names none.
         raise InvalidInputError("--source is blank; name a source, or the ids to forget")
     with session.open() as agent:
+        source = source and _as_added(agent, source, scope)
         planned = asyncio.run(agent.forget(ids or None, source=source, scope=scope, dry_run=True))
         if dry_run:
             receipt = planned
         else:
-            if not yes and not click.confirm(f"Remove {len(planned.removed)} memories for good?", err=True):
+            planned_count = count_of(len(planned.removed), "memory", "memories")
+            if not yes and not click.confirm(f"Remove {planned_count} for good?", err=True):
                 note("nothing was removed")
                 sys.exit(FAILED)
             receipt = asyncio.run(agent.forget(ids or None, source=source, scope=scope))
     if session.as_json:
         print_json({**receipt.to_dict(), "dry_run": dry_run})
         return
-    click.echo(f"{'would remove' if dry_run else 'removed'} {len(receipt.removed)} memories, {receipt.num_edges} links")
+    memories = count_of(len(receipt.removed), "memory", "memories")
+    click.echo(f"{'would remove' if dry_run else 'removed'} {memories}, {count_of(receipt.num_edges, 'link')}")
     for id, why in receipt.kept:
         note(f"kept {id}: {why}")
+
+
+def _as_added(agent: FluxMemAgent, source: str, scope: Scope | None) -> str:
+    """Return a source as `add` recorded it: a file's is its whole path, whatever it was called on the command line."""
+    whole = str(Path(source).resolve())
+    for name in (source, whole):
+        with suppress(NotFoundError):
+            asyncio.run(agent.forget(source=name, scope=scope, dry_run=True))
+            return name
+    return source
 
 
 def when(seconds: float) -> str:

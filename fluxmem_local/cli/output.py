@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from fluxmem_local.results import to_json
 
 __all__ = [
     "EXIT_CODES",
+    "count_of",
     "exit_code",
     "note",
     "print_json",
@@ -22,6 +24,8 @@ __all__ = [
     "to_data",
     "visible",
 ]
+
+_ID = re.compile(r"[0-9a-f]{32}")
 
 OK, FAILED, BAD_INPUT, MODEL_TROUBLE, STORAGE_TROUBLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -74,13 +78,25 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
         return
     # Here, because a verb that prints one line should not pay for it.
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    table = Table(*columns, title=title, header_style="bold")
+    # What does not fit goes on in the next line: an id or a path with its end cut off is of no use.
+    headers = [Column(name, overflow="fold") for name in columns]
+    # The first column of ids stays in one line, to be copied; a narrow terminal has no room for two.
+    for header, cells in zip(headers, zip(*rows, strict=True), strict=False):
+        if all(_ID.fullmatch(cell) for cell in cells):
+            header.no_wrap = True
+            break
+    table = Table(*headers, title=title, header_style="bold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
+
+
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """Write a number with its noun: "1 memory", "2 memories"."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def note(message: str) -> None:

@@ -8,7 +8,7 @@ from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.graph import ProceduralNode
 from fluxmem_local.types import Layer, NodeState, Scope
 
-from .output import print_json, print_table, shortened, visible
+from .output import note, print_json, print_table, shortened, visible
 from .session import Session, Verb, scope_options
 
 __all__ = ["COMMANDS"]
@@ -31,6 +31,8 @@ def skills() -> None:
 def list_(session: Session, all_states: bool, scope: Scope | None) -> None:
     """List the skills with their PEMS, best first.
 
+    v is a skill's version, runs is the number of episodes that it rests on.
+
     \b
     Example:
       fluxmem skills list --all
@@ -42,11 +44,15 @@ def list_(session: Session, all_states: bool, scope: Scope | None) -> None:
     if session.as_json:
         print_json(ranked)
         return
+    if not ranked:
+        note("no skills yet; `fluxmem consolidate` distils them from episodes that succeeded")
+        return
     rows = []
     for skill in ranked:
-        counts = [skill.version, skill.state, len(skill.source_episode_ids)]
-        rows.append([_written(skill.pems_score), skill.id, *counts, shortened(skill.skill_text)])
-    print_table(["PEMS", "id", "version", "state", "episodes", "skill"], rows)
+        state = [skill.state] if all_states else []
+        text = shortened(skill.skill_text)
+        rows.append([_written(skill.pems_score), skill.id, skill.version, len(skill.source_episode_ids), *state, text])
+    print_table(["PEMS", "id", "v", "runs", *(["state"] if all_states else []), "skill"], rows)
 
 
 @skills.command(cls=Verb)

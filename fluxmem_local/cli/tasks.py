@@ -20,12 +20,13 @@ from fluxmem_local.agent.results import (
 from fluxmem_local.errors import ImportFormatError
 from fluxmem_local.types import Scope
 
-from .output import FAILED, note, print_json, print_table, shortened, visible
+from .output import FAILED, count_of, note, print_json, print_table, shortened
 from .program import Program
 from .session import Session, Verb, read_file, read_text, scope_options
 
 __all__ = ["COMMANDS"]
 
+_OFTEN_EMPTY = frozenset({"updated_skills", "skipped", "demoted", "kept", "merged", "dropped", "pruned_edges"})
 _RECORD_KEYS = frozenset({"task", "trajectory", "success", "feedback", "used_ids", "scope"})
 
 
@@ -70,7 +71,8 @@ def run(
 
 def _tell(event: TaskEvent) -> None:
     if isinstance(event, RoundStarted):
-        note(f"round {event.round}: {len(event.context_ids)} memories, {event.num_tokens} tokens")
+        memories = count_of(len(event.context_ids), "memory", "memories")
+        note(f"round {event.round}: {memories}, {count_of(event.num_tokens, 'token')}")
     elif isinstance(event, StepExecuted):
         how = "succeeded" if event.success else f"failed: {shortened(event.feedback, 300)}"
         note(f"  {how} ({event.seconds:.1f} s)")
@@ -83,7 +85,7 @@ def _tell(event: TaskEvent) -> None:
         for id in event.rolled_back:
             note(f"  taken back: edit {id}")
     elif isinstance(event, TaskFinished):
-        note(f"{event.status} after {event.rounds} rounds, recorded as episode {event.episode_id}")
+        note(f"{event.status} after {count_of(event.rounds, 'round')}, recorded as episode {event.episode_id}")
 
 
 @click.command(cls=Verb)
@@ -157,13 +159,24 @@ def consolidate(session: Session, dry_run: bool) -> None:
     """
     with session.open(embedder=True, llm=True) as agent:
         report = asyncio.run(agent.consolidate(dry_run=dry_run))
+        min_support = agent.config.min_support
     if session.as_json:
         print_json(report)
     else:
-        rows = [[name, shortened(visible(str(value)), 300)] for name, value in report.to_dict().items()]
-        print_table(["what", "value"], rows)
+        # The scores stand in `kept` too; JSON has them by version.
+        fields = {name: value for name, value in report.to_dict().items() if name != "pems_history"}
+        fields = {name: value for name, value in fields.items() if value or name not in _OFTEN_EMPTY}
+        print_table(["what", "value"], [[name, shortened(_words(value), 300)] for name, value in fields.items()])
+        if not report.pems_history and report.status == "ok":
+            note(f"no skill yet: one takes {min_support} similar episodes that succeeded (the setting min_support)")
     if report.status == "failed":
         sys.exit(FAILED)
+
+
+def _words(value: Any) -> str:
+    if not isinstance(value, (list, tuple)):
+        return str(value)
+    return "; ".join(item if isinstance(item, str) else ": ".join(map(str, item)) for item in value) or "none"
 
 
 COMMANDS = {"run": run, "record": record, "consolidate": consolidate}

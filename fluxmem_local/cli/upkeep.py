@@ -15,7 +15,7 @@ from fluxmem_local.agent.builder import NO_MODEL
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import FluxMemError, MemoryNotFoundError
 
-from .output import FAILED, note, print_json, print_table
+from .output import FAILED, count_of, note, print_json, print_table
 from .progress import progress
 from .session import Session, Verb
 
@@ -71,7 +71,7 @@ def verify(session: Session, fix: bool) -> None:
             note(f"problem: {problem}")
         for repair in report.fixed:
             note(f"fixed: {repair}")
-        click.echo("nothing is wrong" if report.ok else f"{len(report.problems)} problems")
+        click.echo("nothing is wrong" if report.ok else count_of(len(report.problems), "problem"))
     if not report.ok:
         sys.exit(FAILED)
 
@@ -162,7 +162,8 @@ def _model(what: str, name: str) -> _Check:
     damaged = [file.file for file in report.files if not file.ok]
     if damaged:
         return _Check(what, False, f"{name} at {report.path}: {', '.join(damaged)} missing or changed; get it again")
-    return _Check(what, True, f"{name} at {report.path}, {len(report.files)} files with the registered SHA-256")
+    files = count_of(len(report.files), "file")
+    return _Check(what, True, f"{name} at {report.path}, {files} with the registered SHA-256")
 
 
 def _memory(session: Session, *, embeds: bool) -> Iterator[_Check]:
@@ -177,10 +178,11 @@ def _memory(session: Session, *, embeds: bool) -> Iterator[_Check]:
         yield _Check("memory", False, str(error))
         return
     problems = f"; {report.problems[0]}" if report.problems else ""
-    yield _Check("memory", report.ok, f"{session.directory}, {len(report.problems)} problems{problems}")
+    yield _Check("memory", report.ok, f"{session.directory}, {count_of(len(report.problems), 'problem')}{problems}")
     unembedded = counted["num_unembedded"]
     remedy = "; run: fluxmem reindex" if unembedded and embeds else ""
-    yield _Check("embeddings", not (unembedded and embeds), f"{unembedded} memories have no vector{remedy}")
+    without = "1 memory has" if unembedded == 1 else f"{unembedded} memories have"
+    yield _Check("embeddings", not (unembedded and embeds), f"{without} no vector{remedy}")
 
 
 COMMANDS = {"stats": stats, "verify": verify, "reindex": reindex, "doctor": doctor}

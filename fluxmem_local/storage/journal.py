@@ -20,6 +20,7 @@ __all__ = ["forget_in_edits", "read_edits", "read_history", "record_version", "w
 _EDIT_COLUMNS = "id, kind, reason, granularity, round, kept, episode_id, before, after, created_at"
 # A quote shorter than this is looked for as a whole text only: "ok" stands in many texts by chance.
 _LONG_QUOTE = 12
+_ACTIONS = {"expand": "expanded into a context", "prune": "pruned from a context"}
 
 
 def write_edit(connection: sqlite3.Connection, edit: Edit) -> None:
@@ -109,7 +110,8 @@ def read_history(connection: sqlite3.Connection, node_id: str) -> list[HistoryEn
         )
         for (action, at, reason), (content, metadata) in zip(events, contents, strict=True)
     ]
-    reshapes = [edit for edit in read_edits(connection, node_id=node_id) if edit.kind == "reshape"]
+    edits = read_edits(connection, node_id=node_id)
+    reshapes = [edit for edit in edits if edit.kind == "reshape"]
     by_variant = {variant: edit for edit in reshapes for variant in _variant_ids(edit)}
     variants = connection.execute(
         "SELECT id, content, created_at FROM nodes WHERE variant_of = ? AND state != 'trial' ORDER BY key", (node_id,)
@@ -140,6 +142,18 @@ def read_history(connection: sqlite3.Connection, node_id: str) -> list[HistoryEn
         for edit in reshapes
         if edit.kept is False
     ]
+    for edit in edits:
+        undone_at = edit.after.get("undone_at")
+        # What its own task rolled back left nothing behind, so it is no part of the node's history.
+        if edit.kind == "reshape" or not (edit.kept or undone_at is not None):
+            continue
+        told = [(_ACTIONS[edit.kind], edit.created_at)]
+        if undone_at is not None:
+            told.append((f"{edit.kind} undone", undone_at))
+        later += [
+            HistoryEntry(node_id=node_id, action=action, at=at, reason=edit.reason, edit_id=edit.id)
+            for action, at in told
+        ]
     return [entries[0], *sorted([*entries[1:], *later], key=lambda entry: entry.at)]
 
 

@@ -24,7 +24,8 @@ class HistoryEntry:
     """One line of a node's history: what happened, when (seconds since 1970, UTC), and the content after it.
 
     ``action`` is "added", "updated", "reverted" (back to an earlier content), "reshaped into" (``content`` is the
-    version's, ``metadata`` names its id under "variant") or "reshape undone".
+    version's, ``metadata`` names its id under "variant"), "reshape undone", or, without content, "expanded into a
+    context", "pruned from a context", "expand undone" or "prune undone". ``edit_id`` is what ``undo`` takes.
     """
 
     node_id: str

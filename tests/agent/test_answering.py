@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from fluxmem_local.agent.agent import FluxMemAgent
-from fluxmem_local.agent.answering import NOT_SAID
+from fluxmem_local.agent.answering import _SYSTEM_PROMPT, NOT_SAID
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import BlankTextError, ModelError
 from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.testing import HashEmbedder, ScriptedLLM
+from fluxmem_local.types import NodeState
 
 FACTS = (
     "The lease of the office ends in May 2031.",
@@ -62,6 +65,46 @@ async def test_what_the_facts_do_not_hold_is_not_said_and_not_cited(said: str) -
         assert episode.success is False
         assert agent.stats["num_semantic_nodes"] == len(FACTS)
         assert agent.verify().problems == ()
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        lambda prompt: prompt,
+        lambda prompt: "Answer: " + prompt,
+        lambda prompt: _SYSTEM_PROMPT,
+        lambda prompt: "The office: " + _SYSTEM_PROMPT.split(". ")[0].replace(" in ", "\n in "),
+    ],
+    ids=["prompt", "answer and prompt", "instruction", "a sentence of it"],
+)
+async def test_report_17_a_prompt_that_is_repeated_is_no_answer_and_is_not_stored(
+    repeated: Callable[[str], str],
+) -> None:
+    llm = ScriptedLLM({"generate": lambda prompt, **_: repeated(prompt), "verify": lambda **_: 1.0})
+    agent, _ = await _agent(llm)
+    with agent:
+        answer = await agent.ask(QUESTION)
+        assert (answer.text, answer.supported, answer.citations) == (NOT_SAID, False, ())
+        stored = " ".join(repr(agent.store.select(states=tuple(NodeState))).replace("\\n", " ").split())
+        assert QUESTION in stored
+        assert not any(sentence in stored for sentence in _SYSTEM_PROMPT.split(". "))
+        assert "Facts:" not in stored
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Answer: It ends in May 2031.",
+        f"It ends in May 2031.\n\nQuestion: {QUESTION}\nAnswer: It ends in May 2031.",
+        "It ends in May 2031.\nQuestion: Who eats bread?\nAnswer: Pigeons.",
+    ],
+)
+async def test_an_answer_ends_where_the_model_goes_on_with_the_prompt(said: str) -> None:
+    llm = ScriptedLLM({"generate": [said], "verify": lambda **_: 0.9})
+    agent, _ = await _agent(llm)
+    with agent:
+        answer = await agent.ask(QUESTION)
+        assert (answer.text, answer.supported, answer.rounds) == ("It ends in May 2031.", True, 1)
 
 
 async def test_a_model_that_doubts_its_answer_is_heard() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,7 +64,8 @@ async def test_the_same_text_twice_is_one_node_with_count_two(agent: FluxMemAgen
     node = agent.get(first[0])
     assert isinstance(node, SemanticNode)
     assert node.count == 2
-    assert "added" in [entry.action for entry in agent.history(first[0])]
+    # User report 6: the second adding must not delete the first.
+    assert [entry.action for entry in agent.history(first[0])] == ["added"]
     other = await agent.add_knowledge("The lease ends in May.", scope={"user": "ada"})
     assert other != first
 
@@ -252,6 +254,21 @@ async def test_ingest_reports_progress(agent: FluxMemAgent) -> None:
     facts = [SemanticNode(content=f"fact number {number}", source="big") for number in range(600)]
     report = await agent.ingest("big", facts, "d", on_progress=done.append)
     assert (sum(done), len(done) > 1, report.num_new) == (600, True, 600)
+
+
+async def test_adding_one_by_one_takes_as_long_in_a_large_memory_as_in_a_small_one() -> None:
+    """Spec section 10: adding one by one cost O(n³); report 18."""
+    with FluxMemAgent(None, HashEmbedder(16)) as agent:
+        batches = (range(start, start + 100) for start in range(0, 1700, 100))
+        seconds = []
+        for batch in batches:
+            start = time.process_time()
+            for number in batch:
+                await agent.add_knowledge(f"Fact {number} is on the medals of country c{number}.")
+            seconds.append(time.process_time() - start)
+        assert agent.stats["num_semantic_nodes"] == 1700
+        # The least of three: a pause of the collector is no cost of adding.
+        assert min(seconds[-3:]) < 3 * min(seconds[:3])
 
 
 async def test_a_big_text_is_embedded_in_bounded_batches() -> None:

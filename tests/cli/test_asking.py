@@ -74,7 +74,7 @@ def test_ask_answers_and_cites(filled: Fluxmem) -> None:
     assert [fact["id"] for fact in answer["facts"]] == answer["citations"]
     result = filled("ask", "-", stdin="When does the lease of the office end?")
     assert result.stdout.startswith("It ends in May 2031.\n")
-    assert "1 tries, 0 repairs" in result.stderr
+    assert "1 try, 0 repairs" in result.stderr
 
 
 def test_ask_says_when_the_memory_does_not(filled: Fluxmem) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,8 @@ def test_show_prints_content_fields_and_links(fluxmem: Fluxmem, lease: str) -> N
     assert [(edge["kind"], edge["target_id"]) for edge in data["edges"]] == [("ground", episode)]
     printed = fluxmem("show", lease).stdout
     assert printed.startswith("The lease ends in May.\n")
-    assert f"ground\t{lease}\t{episode}" in printed
+    assert f"ground to\t{episode}\t1.00\t0\t0\n" in printed
+    assert f"ground from\t{lease}\t" in fluxmem("show", episode).stdout
 
 
 def test_update_and_history(fluxmem: Fluxmem, lease: str) -> None:
@@ -41,7 +43,7 @@ def test_forget_asks_first(fluxmem: Fluxmem, lease: str) -> None:
     dry = fluxmem.data("forget", lease, "--dry-run")
     assert (dry["removed"], dry["dry_run"]) == ([lease], True)
     assert fluxmem("show", lease).exit_code == 0
-    assert "removed 1 memories" in fluxmem("forget", lease, stdin="y\n").stdout
+    assert "removed 1 memory" in fluxmem("forget", lease, stdin="y\n").stdout
     assert "no node" in fluxmem("show", lease, code=2).stderr
     assert fluxmem.data("search", "lease", "--user", "ben") == []
 
@@ -50,6 +52,23 @@ def test_forget_by_source_and_scope(fluxmem: Fluxmem, lease: str) -> None:
     assert fluxmem.data("forget", "--source", "deed", "--yes")["removed"] == [lease]
     assert len(fluxmem.data("forget", "--user", "ada", "--yes")["removed"]) == 1
     assert fluxmem.data("stats")["num_semantic_nodes"] == 0
+
+
+def test_forget_takes_a_file_by_the_name_it_was_added_by(fluxmem: Fluxmem) -> None:
+    Path("notes.md").write_text("Pigeons eat bread.")
+    fluxmem("add", "notes.md")
+    (id,) = [node["id"] for node in fluxmem.data("search", "pigeons")]
+    Path("notes.md").unlink()
+    assert "no memory has the source 'other.md'" in fluxmem("forget", "--source", "other.md", code=2).stderr
+    assert fluxmem.data("forget", "--source", "notes.md", "--yes")["removed"] == [id]
+
+
+def test_show_names_the_scope_only_where_there_is_one(fluxmem: Fluxmem, lease: str) -> None:
+    assert "scope" not in fluxmem("show", lease).stdout
+    ada = next(
+        hit["id"] for hit in fluxmem.data("search", "tea", "--user", "ada") if hit["content"] == "Ada likes tea."
+    )
+    assert "scope\tuser=ada\n" in fluxmem("show", ada).stdout
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def test_a_program_that_succeeds_runs_once(fluxmem: Fluxmem, write: Write) -> No
     fluxmem("add", "-", stdin="The aggregate script sums medals by country.")
     result = fluxmem("run", "sum medals by country", "--", *_program(write, AGENT))
     assert result.stdout == "done with the script\n"
-    assert "round 1: 1 memories" in result.stderr
-    assert "succeeded after 1 rounds" in result.stderr
+    assert "round 1: 1 memory" in result.stderr
+    assert "succeeded after 1 round," in result.stderr
 
 
 def test_a_failure_repairs_the_memory_and_starts_again(
@@ -134,6 +134,10 @@ def test_consolidate_reports_and_is_idempotent(fluxmem: Fluxmem) -> None:
     fluxmem.llm = None
     _record(fluxmem, 0)
     assert fluxmem.data("consolidate")["induced_skills"] == []
+    assert "no skills yet" in fluxmem("skills", "list").stderr
+    early = fluxmem("consolidate")
+    assert "one takes 3 similar episodes" in early.stderr
+    assert "merged" not in early.stdout
     for number in range(1, 4):
         _record(fluxmem, number)
     assert len(fluxmem.data("consolidate", "--dry-run")["induced_skills"]) == 1
@@ -148,7 +152,10 @@ def test_consolidate_reports_and_is_idempotent(fluxmem: Fluxmem) -> None:
     assert shown.startswith(skill["skill_text"].splitlines()[0])
     assert "present" in shown
     assert skill["id"] in fluxmem("skills", "list").stdout
-    assert "induced_skills" in fluxmem("consolidate").stdout
+    later = fluxmem("consolidate")
+    assert "induced_skills\tnone\n" in later.stdout
+    assert f"kept\t{skill['id']}: nothing new in its episodes\n" in later.stdout
+    assert later.stderr == ""
 
 
 def test_a_model_that_talks_nonsense_ends_consolidation_with_one_and_costs_no_episode(fluxmem: Fluxmem) -> None:

@@ -56,7 +56,7 @@ def test_doctor_counts_what_has_no_vector(fluxmem: Fluxmem, monkeypatch: pytest.
     report = fluxmem.data("doctor", code=1)
     checks = {check["what"]: check for check in report["checks"]}
     assert checks["embeddings"]["ok"] is False
-    assert checks["embeddings"]["found"].startswith("1 memories have no vector")
+    assert checks["embeddings"]["found"].startswith("1 memory has no vector")
     assert str(tmp_path / "absent") in checks["embedding model"]["found"]
     assert checks["language model"] == {"what": "language model", "ok": True, "found": "switched off"}
     monkeypatch.setattr(agent_module, "build_embedder", lambda config: HashEmbedder(64))
