@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from fluxmem_local.agent.knowledge import IngestReport
-from fluxmem_local.errors import FluxMemError, InvalidInputError, ModelError
+from fluxmem_local.errors import FluxMemError, ImportFormatError, InvalidInputError, ModelError, StorageError
 from fluxmem_local.types import Scope
 
 from .output import BAD_INPUT, note, print_json
@@ -93,10 +93,10 @@ def add(
                 with progress(f"{number}/{len(entries)} {Path(name).name}", len(found.facts)) as advance:
                     coming = agent.ingest(name, found.facts, found.digest, scope, on_progress=advance)
                     reports.append(asyncio.run(coming))
-            except ModelError:
-                # No further file would fare better.
-                raise
             except (FluxMemError, OSError) as error:
+                if isinstance(error, (ModelError, StorageError)) and not isinstance(error, ImportFormatError):
+                    # A model or memory that cannot be used: no further file would fare better, nor wait less long.
+                    raise
                 message = " ".join(str(error).split())
                 errors.append(message if name in message else f"{name}: {message}")
     _print_reports(session, reports, errors, named.num_passed_over)

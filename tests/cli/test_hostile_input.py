@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fluxmem_local import FluxMem
+
 from .conftest import Fluxmem
 
 Write = Callable[[str, str | bytes], Path]
@@ -33,6 +35,19 @@ def test_a_blank_path_is_refused_and_is_not_the_current_folder(
     assert "it is blank" in fluxmem("stats", "--memory", name, code=2).stderr
     assert "name a file that export wrote" in fluxmem("import", name, code=2).stderr
     assert [file.name for file in Path.cwd().iterdir()] == ["a.txt"]
+
+
+def test_a_memory_that_is_locked_ends_the_whole_add_at_the_first_file(
+    fluxmem: Fluxmem, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write("a.txt", "The lease ends in May.").parent
+    write("b.txt", "Rent is 900.")
+    fluxmem("init")
+    monkeypatch.setenv("FLUXMEM_LOCK_TIMEOUT_S", "0")
+    with FluxMem(None, None, path=fluxmem.memory) as other, other.store.transaction():
+        stderr = fluxmem("add", str(folder), code=2).stderr
+    assert stderr.count("is being written by") == 1
+    assert fluxmem.data("add", str(folder))["num_new"] == 2
 
 
 def test_forgetting_a_blank_source_does_not_forget_what_names_none(fluxmem: Fluxmem) -> None:
