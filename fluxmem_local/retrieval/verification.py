@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from fluxmem_local.errors import FluxMemError
 from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseLLM
 from fluxmem_local.types import FloatArray
@@ -27,8 +26,12 @@ async def verify_nodes(llm: BaseLLM, query: str, nodes: Sequence[Node]) -> Float
     try:
         values = await llm.verify_batch([query] * len(nodes), [node.content for node in nodes])
         checked = signals.llm(values, len(nodes))
-    except (FluxMemError, TypeError, ValueError) as error:
-        _log.warning("ranking without the language model, which failed to verify %d memories: %s", len(nodes), error)
+    # A user's backend may raise anything: a time-out of its server, an error of its device.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        _log.warning(
+            "ranking without the language model, which failed to verify %d memories: %.500s", len(nodes), reason
+        )
         return None
     if checked is None:
         _log.warning("ranking without the language model, which did not give %d numbers in [0, 1]", len(nodes))

@@ -36,6 +36,20 @@ class NoiseEmbedder(BaseEmbedder):
         return self._generator.normal(size=(len(texts), 16)).astype(np.float32)
 
 
+class RaisingLLM(ScriptedLLM):
+    """Fails with an error that is none of this package's, as a user's backend does."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    async def verify(self, claim: str, evidence: str) -> float:
+        raise self._error
+
+    async def verify_batch(self, claims: Sequence[str], evidences: Sequence[str]) -> FloatArray:
+        raise self._error
+
+
 async def test_the_newest_of_four_facts_is_found_at_k_1(shelf: Shelf) -> None:
     """Spec section 10: after four single adds the newest fact was not found at k=1."""
     facts = {
@@ -137,6 +151,8 @@ async def test_verification_can_be_off(shelf: Shelf, settings: dict[str, Any]) -
     "llm",
     [
         FailingLLM(),
+        RaisingLLM(TimeoutError("its server did not answer")),
+        RaisingLLM(RuntimeError("device lost " * 10_000)),
         *[ScriptedLLM({"verify": lambda claim, evidence, said=said: said}) for said in (np.nan, 80, -0.8, "prose")],
     ],
 )
@@ -148,6 +164,7 @@ async def test_a_broken_language_model_is_left_out(shelf: Shelf, llm: Any, caplo
     assert [(hit.node.id, hit.score) for hit in hits] == [(hit.node.id, hit.score) for hit in without]
     assert "llm" not in hits[0].signals
     assert "without the language model" in caplog.text
+    assert len(caplog.text) < 1000
 
 
 async def test_a_stale_id_does_not_shift_scores(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
