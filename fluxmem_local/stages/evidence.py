@@ -47,7 +47,8 @@ class Failure:
     @property
     def doing(self) -> str:
         """What was seen and done: observation, result, feedback."""
-        return "\n".join((self.observation, self.result, trim_feedback(self.feedback, _FEEDBACK_CHARS))).strip()
+        said = (self.observation, self.result, self.feedback)
+        return "\n".join(trim_feedback(text, _FEEDBACK_CHARS) for text in said).strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,7 @@ async def gather_evidence(
     """Measure the context's items and search the memory for others, leaving out ``exclude``."""
     feedback = trim_feedback(failure.feedback, _FEEDBACK_CHARS)
     query = failure.subgraph.query
-    whole = f"{query}\n{failure.result}\n{feedback}".strip()
+    whole = f"{query}\n{trim_feedback(failure.result, _FEEDBACK_CHARS)}\n{feedback}".strip()
     inside = [node for node in failure.subgraph.nodes if node.id != failure.episode_id]
     stood_in_for = [node.variant_of for node in inside if node.variant_of is not None]
     hits = await retriever.retrieve(

@@ -25,6 +25,9 @@ _LINES_THAT_MATTER = re.compile(
     re.IGNORECASE,
 )
 _CUT = "[…]"
+# What the patterns read of a text.
+_READABLE_CHARS = 20_000
+_LONGEST_WORD = 300
 
 # The world outside of the memory: networks, services, machines, rights, stock. One alternative a kind of failure.
 _OUTSIDE = re.compile(
@@ -130,7 +133,7 @@ def lack_sign(text: str) -> str | None:
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str | None:
-    found = pattern.search(text)
+    found = pattern.search(_readable(text))
     return " ".join(found[0].split()) if found else None
 
 
@@ -141,4 +144,11 @@ def wording_sign(text: str, granularity: str) -> str | None:
 
 def specifics(text: str) -> frozenset[str]:
     """Return what names one instance: numbers, codes, paths, identifiers (casefolded)."""
-    return frozenset(found.strip(".,:;-").casefold() for found in SPECIFIC.findall(text) if found.strip(".,:;-"))
+    found = SPECIFIC.findall(_readable(text))
+    return frozenset(mark.strip(".,:;-").casefold() for mark in found if mark.strip(".,:;-"))
+
+
+def _readable(text: str) -> str:
+    """Bound a text for the patterns above: on one very long word, such as encoded data, they take quadratic time."""
+    words = trim_feedback(text, _READABLE_CHARS).split()
+    return " ".join(word for word in words if len(word) <= _LONGEST_WORD)

@@ -303,6 +303,15 @@ async def test_huge_feedback_is_kept_whole_and_shown_short() -> None:
     assert shown.endswith(REFUSAL)
 
 
+@pytest.mark.timeout(60)
+async def test_one_very_long_word_does_not_stop_the_program() -> None:
+    small = await small_memory()
+    blob = "x" * 1_000_000
+    result = await small.runner.run_task(TASK, lambda context: (blob, f"{REFUSAL} {blob}", False), context_ids=CONTEXT)
+    assert (result.success, result.trajectory) == (False, (("", blob),))
+    assert result.attributions[0].action == "prune"
+
+
 @pytest.mark.parametrize("returned", [None, "done", ("done", "", "yes"), ("done", ""), (1, "", True)])
 async def test_a_wrong_return_shape_is_an_error_and_leaves_nothing(returned: Any) -> None:
     small = await small_memory()
