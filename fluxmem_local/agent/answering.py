@@ -27,6 +27,7 @@ _SYSTEM_PROMPT = (
 )
 # How the prompt's own parts begin; a small model repeats them, or goes on with a next question.
 _FRAME = re.compile(r"^\s*(?:Facts|Question|Answer):", re.MULTILINE)
+_NEXT_BLOCK = re.compile(r"\n\s*(?:\n|#|[-*] )")
 # A sentence or two; more than that is a model that talks on.
 _MOST_ANSWER_CHARS = 1200
 # Of an answer's own words, the share that the facts must hold.
@@ -151,6 +152,8 @@ class Answerer:
 def _own_answer(generated: str) -> str:
     """Return what a model says itself, without the prompt's frame; nothing when it repeats the instruction."""
     said = _FRAME.split(generated.strip().removeprefix("Answer:"), maxsplit=1)[0].strip()
+    # One sentence was asked for; behind the first paragraph a small model copies the facts.
+    said = _NEXT_BLOCK.split(said, maxsplit=1)[0].strip()
     words = " ".join(said.split())
     return "" if any(sentence in words for sentence in _SYSTEM_PROMPT.split(". ")) else said
 

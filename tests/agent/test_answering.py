@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from fluxmem_local.agent.agent import FluxMemAgent
-from fluxmem_local.agent.answering import _SYSTEM_PROMPT, NOT_SAID
+from fluxmem_local.agent.answering import _SYSTEM_PROMPT, NOT_SAID, _own_answer
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import BlankTextError, ModelError
 from fluxmem_local.graph import EpisodicNode
@@ -159,3 +159,10 @@ async def test_a_model_that_cannot_work_at_all_is_an_error() -> None:
     agent, _ = await _agent(llm)
     with agent, pytest.raises(ModelError, match="weights are gone"):
         await agent.ask(QUESTION)
+
+
+@pytest.mark.parametrize(
+    "tail", ["\n\n## Deployment\ncopied", "\n- copied fact", "\n# Notes", "\nQuestion: what next?"]
+)
+def test_only_the_first_paragraph_of_what_a_model_says_is_its_answer(tail: str) -> None:
+    assert _own_answer(f"Answer: Mara approves them.{tail}") == "Mara approves them."
