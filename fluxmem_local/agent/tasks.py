@@ -16,6 +16,7 @@ from fluxmem_local.retrieval import Retriever
 from fluxmem_local.stages.events import EventListener, TaskFinished
 from fluxmem_local.stages.execution import ExecuteFn
 from fluxmem_local.stages.formation import StageI
+from fluxmem_local.stages.owner_process import OWNER, this_process
 from fluxmem_local.stages.refinement import Progress, StageII, StepResult
 from fluxmem_local.stages.settlement import settle_success, settle_without_success, use_edges
 from fluxmem_local.storage.checks import check_text
@@ -170,7 +171,7 @@ class TaskRunner:
             raise InvalidInputError(f"execute_fn={execute_fn!r:.200} cannot be called; give a function of the context")
         if context_ids is not None:
             self._store.get_many(_distinct("context_ids", context_ids))
-        episode = await self._episode(task, scope)
+        episode = replace(await self._episode(task, scope), metadata={OWNER: this_process()})
         progress = Progress(episode=episode, scope=scope, listener=on_event)
         with self._store.transaction() as transaction:
             transaction.add_nodes([episode])

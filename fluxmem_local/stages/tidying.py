@@ -12,6 +12,7 @@ from fluxmem_local.memory_store import MemoryStore, Transaction
 from fluxmem_local.types import Layer, NodeState, Scope
 
 from .families import is_induced
+from .owner_process import OWNER, is_gone
 
 __all__ = ["Merge", "TidyPlan", "apply_tidying", "near_key", "plan_tidying"]
 
@@ -21,7 +22,7 @@ HALF_LIFE_DAYS = 90
 # Under this weight an edge without a success goes, unless it is younger than this.
 WEIGHT_FLOOR = 0.1
 YOUNG_DAYS = 30
-# A task that nothing was heard of for this long is dead: its process was killed.
+# A task of another host that nothing was heard of for this long is dead: its process was killed.
 DEAD_AFTER_S = DAY_S
 # A skill is demoted when it was tried in so many tasks and helped in fewer than this part of them.
 MIN_TRIALS = 5
@@ -199,14 +200,15 @@ def _demoted(
 
 
 def _dead(store: MemoryStore, step_edges: Sequence[Edge], now: float) -> tuple[tuple[EpisodicNode, ...], set[str]]:
-    """Find tasks that nothing was heard of for too long, and the ids of those that go on."""
+    """Find tasks whose process is gone or that nothing was heard of for too long, and the ids of those that go on."""
     last_step: dict[str, float] = {}
     for edge in step_edges:
         last_step[edge.source_id] = max(edge.created_at, last_step.get(edge.source_id, 0.0))
     dead, alive = [], set()
     for node in store.iterate(layers=(Layer.EPISODIC,), states=tuple(NodeState)):
         if isinstance(node, EpisodicNode) and node.status == "running":
-            if now - max(node.created_at, last_step.get(node.id, 0.0)) > DEAD_AFTER_S:
+            silent_s = now - max(node.created_at, last_step.get(node.id, 0.0))
+            if silent_s > DEAD_AFTER_S or is_gone(node.metadata.get(OWNER)):
                 dead.append(node)
             else:
                 alive.add(node.id)

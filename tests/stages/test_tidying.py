@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +21,7 @@ from fluxmem_local.graph import (
     StepLinkEdge,
 )
 from fluxmem_local.memory_store import MemoryStore, Outcome
+from fluxmem_local.stages.owner_process import OWNER, this_process
 from fluxmem_local.stages.tidying import DAY_S, TidyPlan, apply_tidying, near_key, plan_tidying
 from fluxmem_local.types import NodeState, Scope
 
@@ -212,6 +215,16 @@ class TestSkills:
 
 
 class TestDeadTasks:
+    def test_a_task_whose_process_is_gone_is_ended_at_once(self, store: MemoryStore) -> None:
+        ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+        gone = {**this_process(), "pid": int(ended.stdout)}
+        owners = {"gone": gone, "mine": this_process(), "elsewhere": {**gone, "host": "another"}, "unknown": "?"}
+        for name, owner in owners.items():
+            put(store, episode(name, created_at=NOW, success=None, status="running", metadata={OWNER: owner}))
+        tidy(store)
+        statuses = {name: store.get(name).status for name in owners}  # type: ignore[union-attr]
+        assert statuses == {"gone": "interrupted", "mine": "running", "elsewhere": "running", "unknown": "running"}
+
     def test_a_task_that_was_killed_is_ended_with_all_that_it_left(self, store: MemoryStore) -> None:
         running = {"success": None, "status": "running"}
         put(store, fact("f"), episode("dead", created_at=NOW - 2 * DAY_S, **running), episode("live", **running))
