@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -254,21 +253,6 @@ async def test_ingest_reports_progress(agent: FluxMemAgent) -> None:
     facts = [SemanticNode(content=f"fact number {number}", source="big") for number in range(600)]
     report = await agent.ingest("big", facts, "d", on_progress=done.append)
     assert (sum(done), len(done) > 1, report.num_new) == (600, True, 600)
-
-
-async def test_adding_one_by_one_takes_as_long_in_a_large_memory_as_in_a_small_one() -> None:
-    """Spec section 10: adding one by one cost O(n³); report 18."""
-    with FluxMemAgent(None, HashEmbedder(16)) as agent:
-        batches = (range(start, start + 100) for start in range(0, 1700, 100))
-        seconds = []
-        for batch in batches:
-            start = time.process_time()
-            for number in batch:
-                await agent.add_knowledge(f"Fact {number} is on the medals of country c{number}.")
-            seconds.append(time.process_time() - start)
-        assert agent.stats["num_semantic_nodes"] == 1700
-        # The least of three: a pause of the collector is no cost of adding.
-        assert min(seconds[-3:]) < 3 * min(seconds[:3])
 
 
 async def test_a_big_text_is_embedded_in_bounded_batches() -> None:
