@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from fluxmem_local.errors import BlankTextError, DimensionError, InvalidInputErr
 from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
 from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.storage.checks import check_text
 from fluxmem_local.text import is_blank
 from fluxmem_local.types import FloatArray, Layer, Scope
 
@@ -109,8 +110,10 @@ class Retriever:
 
         Raises:
             BlankTextError: the query has no visible character.
+            InvalidInputError: the query is no text.
             DimensionError: the embedder gave a vector of another size than it says.
         """
+        check_text(query, "the query")
         if is_blank(query):
             raise BlankTextError(f"query={query!r} is blank; ask with at least one visible character")
         view = View(scope=scope, filters=filters, trial_of=trial_of, exclude=frozenset(exclude))
@@ -180,6 +183,8 @@ class Retriever:
 
 
 def _layers(layers: Sequence[Layer | str]) -> list[Layer]:
+    if not isinstance(layers, Iterable):
+        raise InvalidInputError(f"layers={layers!r} is no list of layers; give for example ['semantic']")
     given = [layers] if isinstance(layers, (str, Layer)) else list(layers)
     if not given:
         raise InvalidInputError(f"layers is empty; give one or more of {', '.join(layer.value for layer in Layer)}")

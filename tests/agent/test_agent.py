@@ -255,3 +255,4 @@ async def test_closing_twice_is_fine_and_async_with_closes(embedder: HashEmbedde
     async with FluxMemAgent(None, embedder) as agent:
         await agent.add_knowledge("text")
     agent.close()
+    assert agent.store.database.closed

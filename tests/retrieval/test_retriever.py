@@ -278,4 +278,16 @@ async def test_a_wrong_query_vector_is_refused(
 async def test_signs_in_a_query_do_no_harm(shelf: Shelf) -> None:
     await shelf.facts(a="path with / and \\ and |")
     for query in ("/", "a|b", "\\", '"', "*", "%", "'; DROP TABLE nodes", "(", "[x", "😀"):
+        assert [hit.node.id for hit in await shelf.retriever().retrieve(f"path {query}")] == ["a"]
+
+
+@pytest.mark.parametrize("query", ["half \udcff a pair", None, 5, ["list"]])
+async def test_what_is_no_text_cannot_be_asked(shelf: Shelf, query: Any) -> None:
+    with pytest.raises(InvalidInputError, match="the query"):
         await shelf.retriever().retrieve(query)
+
+
+@pytest.mark.parametrize("layers", [None, 5])
+async def test_layers_must_be_a_list(shelf: Shelf, layers: Any) -> None:
+    with pytest.raises(InvalidInputError, match="layers="):
+        await shelf.retriever().retrieve("tea", layers=layers)
