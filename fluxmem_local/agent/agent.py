@@ -316,7 +316,9 @@ class FluxMemAgent:
             ModelError: there is no language model, or it cannot work.
             BlankTextError: the question has no visible character.
         """
-        return await ask(self._runner, self.llm, question, scope=Scope.coerce(scope), on_event=on_event)
+        return await ask(
+            self._runner, self.llm, question, store=self._store, scope=Scope.coerce(scope), on_event=on_event
+        )
 
     async def consolidate(self, replay_fn: ReplayFn | None = None, dry_run: bool = False) -> ConsolidationReport:
         """Distil episodes into skills, let the skills mature, and tidy the graph (Stage III).

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fluxmem_local.errors import ModelError, ModelOutputError
 from fluxmem_local.graph import Edit
 from fluxmem_local.interfaces import BaseLLM
+from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.results import ByKey
 from fluxmem_local.text import is_blank, tokenize
 from fluxmem_local.types import Scope
@@ -62,7 +63,13 @@ class Answer(ByKey):
 
 
 async def ask(
-    runner: TaskRunner, llm: BaseLLM | None, question: str, *, scope: Scope, on_event: EventListener | None = None
+    runner: TaskRunner,
+    llm: BaseLLM | None,
+    question: str,
+    *,
+    store: MemoryStore,
+    scope: Scope,
+    on_event: EventListener | None = None,
 ) -> Answer:
     """Run a question as a task whose function answers it, and return what became of it.
 
@@ -72,7 +79,7 @@ async def ask(
     """
     if llm is None:
         raise ModelError("answering needs a language model; set llm_model to a registry name, a folder or a .gguf file")
-    answerer = Answerer(llm, question)
+    answerer = Answerer(llm, question, lambda id: _as_told(store, id))
     result = await runner.run_task(question, answerer, scope=scope, on_event=on_event)
     if answerer.error is not None:
         raise answerer.error
@@ -89,20 +96,21 @@ async def ask(
 class Answerer:
     """The task function of one question: generates an answer from the context, checks it, remembers its citations."""
 
-    def __init__(self, llm: BaseLLM, question: str) -> None:
+    def __init__(self, llm: BaseLLM, question: str, as_told: Callable[[str], tuple[str, str]]) -> None:
         self._llm = llm
         self._question = question
+        self._as_told = as_told
         self.citations: tuple[str, ...] = ()
         self.error: ModelError | None = None
 
     async def __call__(self, context: str) -> tuple[str, str, bool]:
         """Answer from one context; returns the answer, what is wrong with it, and whether the facts support it."""
         self.citations = ()
-        facts = _facts_of(context)
-        if not facts:
+        shown = _facts_of(context)
+        if not shown:
             return "", f"The context holds no fact that answers: {self._question}", False
         prompt = (
-            "Facts:\n" + "\n".join(f"- {fact}" for fact in facts.values()) + f"\n\nQuestion: {self._question}\nAnswer:"
+            "Facts:\n" + "\n".join(f"- {fact}" for fact in shown.values()) + f"\n\nQuestion: {self._question}\nAnswer:"
         )
         try:
             # The most likely words: an answer from facts is no place for invention.
@@ -116,6 +124,8 @@ class Answerer:
         problem = self._problem_of_form(answer)
         if problem:
             return answer[:_MOST_ANSWER_CHARS], problem, False
+        # What a repair wrote into a fact, such as the last feedback, is no evidence; what it was written from is.
+        facts = dict(self._as_told(id) for id in shown)
         words = self._own_words(answer)
         shares = {id: _share(words, fact) for id, fact in facts.items()}
         cited = _fewest_that_cover(words, facts)
@@ -156,6 +166,14 @@ def _own_answer(generated: str) -> str:
     said = _NEXT_BLOCK.split(said, maxsplit=1)[0].strip()
     words = " ".join(said.split())
     return "" if any(sentence in words for sentence in _SYSTEM_PROMPT.split(". ")) else said
+
+
+def _as_told(store: MemoryStore, id: str) -> tuple[str, str]:
+    """Return id and content of the fact as it was added, before any repair rewrote it."""
+    node = store.get(id)
+    while node.variant_of is not None:
+        node = store.get(node.variant_of)
+    return node.id, node.content
 
 
 def _facts_of(context: str) -> Mapping[str, str]:

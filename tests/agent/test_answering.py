@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import BlankTextError, ModelError
 from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.testing import HashEmbedder, ScriptedLLM
-from fluxmem_local.types import NodeState
+from fluxmem_local.types import Layer, NodeState
 
 FACTS = (
     "The lease of the office ends in May 2031.",
@@ -105,6 +106,26 @@ async def test_an_answer_ends_where_the_model_goes_on_with_the_prompt(said: str)
     with agent:
         answer = await agent.ask(QUESTION)
         assert (answer.text, answer.supported, answer.rounds) == ("It ends in May 2031.", True, 1)
+
+
+async def test_what_a_repair_wrote_into_a_fact_is_no_evidence_and_is_not_kept() -> None:
+    fact = "Ben: Great, do you still play the cello?"
+
+    def said(prompt: str, **_: object) -> str:
+        feedback = [line for line in prompt.splitlines() if line.startswith("Mind: ")]
+        return feedback[0].removeprefix("Mind: ") if feedback else "Great, play Mozart."
+
+    def cause(context: str, **_: object) -> dict[str, object]:
+        targets = re.findall(r'<fact id="(\w+)"', context)
+        return {"type": "unit", "action": "reshape", "details": "coarse", "targets": targets, "granularity": "fine"}
+
+    llm = ScriptedLLM({"generate": said, "verify": lambda **_: 1.0, "attribute_failure": cause})
+    with FluxMemAgent(llm, HashEmbedder(64), FluxMemConfig(max_refinement_rounds=3)) as agent:
+        await agent.add_knowledge(fact)
+        answer = await agent.ask("What does Ana play?")
+        assert any("Mind: " in call.arguments["prompt"] for call in llm.calls_of("generate"))
+        assert (answer.text, answer.supported, answer.citations) == (NOT_SAID, False, ())
+        assert [node.content for node in agent.store.select(layers=(Layer.SEMANTIC,))] == [fact]
 
 
 async def test_a_model_that_doubts_its_answer_is_heard() -> None:
