@@ -153,7 +153,7 @@ def forget(
             receipt = planned
         else:
             planned_count = count_of(len(planned.removed), "memory", "memories")
-            if not yes and not click.confirm(f"Remove {planned_count} for good?", err=True):
+            if not yes and not _agreed(f"Remove {planned_count} for good?"):
                 note("nothing was removed")
                 sys.exit(FAILED)
             receipt = asyncio.run(agent.forget(ids or None, source=source, scope=scope))
@@ -164,6 +164,16 @@ def forget(
     click.echo(f"{'would remove' if dry_run else 'removed'} {memories}, {count_of(receipt.num_edges, 'link')}")
     for id, why in receipt.kept:
         note(f"kept {id}: {why}")
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        # Where no one types, an end of input is what no answer looks like.
+        raise InvalidInputError("stdin gives no answer, so nothing was removed; give --yes to not be asked") from None
 
 
 def _as_added(agent: FluxMemAgent, source: str, scope: Scope | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from fluxmem_local.errors import InvalidInputError, NotFoundError
 from fluxmem_local.storage.codec import decode_json
@@ -75,7 +76,8 @@ class _Forgetting:
         sql, values = scope_within(scope)
         rows = self._all(f"SELECT id FROM nodes WHERE {sql} ORDER BY key", *values)
         if not rows:
-            raise NotFoundError(f"no memory belongs to {scope}; nothing was forgotten")
+            whose = ", ".join(f"{part} {name!r}" for part, name in asdict(scope).items() if name is not None)
+            raise NotFoundError(f"no memory belongs to {whose or 'anyone'}; nothing was forgotten")
         self._drop_digests(scope, None)
         return self._remove([row["id"] for row in rows], [])
 

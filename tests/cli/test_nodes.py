@@ -48,6 +48,11 @@ def test_forget_asks_first(fluxmem: Fluxmem, lease: str) -> None:
     assert fluxmem.data("search", "lease", "--user", "ben") == []
 
 
+def test_forget_without_an_answer_removes_nothing_and_names_the_option(fluxmem: Fluxmem, lease: str) -> None:
+    assert "nothing was removed; give --yes" in fluxmem("forget", lease, stdin="", code=2).stderr
+    assert fluxmem.data("show", lease)["id"] == lease
+
+
 def test_forget_by_source_and_scope(fluxmem: Fluxmem, lease: str) -> None:
     assert fluxmem.data("forget", "--source", "deed", "--yes")["removed"] == [lease]
     assert len(fluxmem.data("forget", "--user", "ada", "--yes")["removed"]) == 1
@@ -81,7 +86,8 @@ def test_show_names_the_scope_only_where_there_is_one(fluxmem: Fluxmem, lease: s
         (("forget", "nobody", "--yes"), "no node 'nobody'"),
         (("forget", "--yes"), "nothing to forget was named"),
         (("forget", "x", "--source", "y", "--yes"), "ids alone"),
-        (("forget", "--user", "ben", "--yes"), "no memory belongs to"),
+        (("forget", "--user", "ben", "--yes"), "error: no memory belongs to user 'ben'; nothing was forgotten"),
+        (("forget", "--user", "a", "--session", "b", "-y"), "no memory belongs to user 'a', session 'b';"),
         (("skills", "show", "nobody"), "no node 'nobody'"),
     ],
 )
