@@ -75,7 +75,7 @@ def search(
     for hit in hits:
         rows.append([f"{hit.score:.3f}", hit.node.id, hit.node.layer, shortened(hit.node.content)])
         if explain:
-            rows[-1].append(" ".join(f"{name}={value:.3f}" for name, value in hit.signals.items()))
+            rows[-1].append("\n".join(f"{name} {value:.3f}" for name, value in hit.signals.items()))
     print_table(columns, rows)
 
 

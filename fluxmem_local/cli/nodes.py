@@ -82,10 +82,15 @@ def history(session: Session, id: str) -> None:
         print_json(entries)
     else:
         rows = [
-            [when(entry.at), entry.action, shortened(entry.reason), shortened(entry.content), entry.edit_id]
+            [
+                when(entry.at),
+                shortened(f"{entry.action}: {entry.reason}" if entry.reason else entry.action, 140),
+                shortened(entry.content),
+                entry.edit_id,
+            ]
             for entry in entries
         ]
-        print_table(["when", "what", "why", "content", "edit"], rows)
+        print_table(["when", "what", "content", "edit"], rows)
 
 
 @click.command(cls=Verb)

@@ -85,7 +85,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
     headers = [Column(name, overflow="fold") for name in columns]
     # The first column of ids stays in one line, to be copied; a narrow terminal has no room for two.
     for header, cells in zip(headers, zip(*rows, strict=True), strict=False):
-        if all(_ID.fullmatch(cell) for cell in cells):
+        if any(cells) and all(_ID.fullmatch(cell) for cell in cells if cell):
             header.no_wrap = True
             break
     table = Table(*headers, title=title, header_style="bold")

@@ -24,7 +24,7 @@ def test_search_finds_without_asking_the_language_model(filled: Fluxmem) -> None
     assert filled.llm.calls == []
     row = filled("search", "lease", "-k", "1", "--explain").stdout.rstrip("\n").split("\t")
     assert row[1:4] == [hits[0]["id"], "semantic", "The lease of the office ends in May 2031."]
-    assert "bm25=1.000" in row[4]
+    assert "bm25 1.000" in row[4]
 
 
 def test_search_can_verify_filter_and_read_stdin(filled: Fluxmem) -> None:
