@@ -12,6 +12,7 @@ from fluxmem_local.graph import DistillEdge, EpisodicNode, Node, ProceduralNode,
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore, Receipt
 from fluxmem_local.results import ByKey
+from fluxmem_local.storage.checks import check_text
 from fluxmem_local.text import chunk_text, content_key, is_blank
 from fluxmem_local.types import Layer, Scope
 
@@ -54,7 +55,7 @@ class Knowledge:
             BlankTextError: the text has no visible character.
             InvalidInputError: ``chunk_size`` is below 1, or the text is no text.
         """
-        check_text(text)
+        check_content(text)
         if metadata is not None and not isinstance(metadata, Mapping):
             raise InvalidInputError(f"metadata={metadata!r:.200} must be a mapping, as {{'team': 'ops'}}")
         facts = [
@@ -108,7 +109,7 @@ class Knowledge:
             NotFoundError: no node of this id.
             BlankTextError: the content has no visible character.
         """
-        check_text(content)
+        check_content(content)
         old = self._store.get(id)
         if content == old.content:
             return old
@@ -142,7 +143,7 @@ class Knowledge:
                 raise InvalidInputError(
                     f"{type(node).__name__} is no node; give SemanticNode, EpisodicNode or ProceduralNode values"
                 )
-            check_text(node.content)
+            check_content(node.content)
         if self._embedder is None:
             return [replace(node, embedding=None) for node in nodes]
         dimension = self._embedder.dimension
@@ -213,23 +214,16 @@ class Knowledge:
         return isinstance(node, SemanticNode) and node.count == 1
 
 
-def check_text(text: object) -> None:
+def check_content(text: Any) -> None:
     """Refuse what cannot be content.
 
     Raises:
         InvalidInputError: no string, or one that no file could hold (a lone surrogate).
         BlankTextError: no visible character.
     """
-    if not isinstance(text, str):
-        raise InvalidInputError(f"content must be text, not {type(text).__name__}")
+    check_text(text, "the content")
     if is_blank(text):
         raise BlankTextError("the text is blank; give text with at least one visible character")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"character {error.start} of the text is {text[error.start]!r}, half of a surrogate pair; decode it first"
-        ) from None
 
 
 def _with_content(node: Node, content: str) -> Node:

@@ -74,7 +74,7 @@ def check_text(text: Any, what: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"{what} holds half a surrogate pair at character {error.start}; decode the text before storing it"
+            f"{what} holds half a surrogate pair at character {error.start}; decode the text first"
         ) from error
 
 

@@ -221,7 +221,8 @@ class Database:
             connection.close()
             raise
         # Whoever drops a memory without closing it gets no leak, and no warning about one from Python 3.13 on.
-        weakref.finalize(self, connection.close)
+        # Not at exit: a forked child must not close what its parent still uses.
+        weakref.finalize(self, connection.close).atexit = False
         return connection
 
     def _take(self) -> sqlite3.Connection:
