@@ -16,10 +16,10 @@ from fluxmem_local.retrieval import Retriever
 from fluxmem_local.stages.events import EventListener, TaskFinished
 from fluxmem_local.stages.execution import ExecuteFn
 from fluxmem_local.stages.formation import StageI
-from fluxmem_local.stages.owner_process import OWNER, this_process
 from fluxmem_local.stages.refinement import Progress, StageII, StepResult
 from fluxmem_local.stages.settlement import settle_success, settle_without_success, use_edges
 from fluxmem_local.storage.checks import check_text
+from fluxmem_local.storage.owner_process import OWNER, this_process
 from fluxmem_local.text import is_blank
 from fluxmem_local.types import Scope
 

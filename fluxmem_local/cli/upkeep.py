@@ -69,6 +69,8 @@ def verify(session: Session, fix: bool) -> None:
         print_table(["checked", "number"], report.counts.items())
         for problem in report.problems:
             note(f"problem: {problem}")
+        for told in report.notes:
+            note(f"note: {told}")
         for repair in report.fixed:
             note(f"fixed: {repair}")
         click.echo("nothing is wrong" if report.ok else count_of(len(report.problems), "problem"))

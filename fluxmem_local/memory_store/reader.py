@@ -30,6 +30,7 @@ from fluxmem_local.storage.records import HistoryEntry, Outcome
 from fluxmem_local.storage.rows import IN_LIST, generation_of, read_fact, stored_dimension
 from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
 
+from .dead_tasks import find_dead_tasks
 from .layer_index import LayerIndex
 from .search import lexical_hits, lexical_scores, nearest_hits
 
@@ -292,6 +293,15 @@ class MemoryReader:
         """Return what ``Transaction.set_meta`` stored under a key, or None."""
         with self._database.read() as connection:
             return read_fact(connection, f"user:{key}")
+
+    def dead_tasks(self, *, now: float) -> tuple[dict[str, str], set[str]]:
+        """Return the tasks that run by the record only, each id with the reason, and the ids of those that go on.
+
+        A task is dead when its process is gone, or when its process cannot be known, as on another host, and nothing
+        was heard of it for a day. ``now`` is in seconds since 1970.
+        """
+        with self._database.read() as connection:
+            return find_dead_tasks(connection, now=now)
 
     def unembedded(self, limit: int) -> list[Node]:
         """List up to ``limit`` nodes of any state that have no vector yet, oldest first."""

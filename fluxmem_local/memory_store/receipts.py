@@ -34,11 +34,15 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What checking found: how many things each check looked at, what is wrong, and what was put right."""
+    """What checking found: how many things each check looked at, what is wrong, and what was put right.
+
+    ``notes`` tell of what is not wrong, but worth knowing: tasks that a killed process left running.
+    """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -52,4 +56,5 @@ class VerifyReport:
             "counts": dict(self.counts),
             "problems": list(self.problems),
             "fixed": list(self.fixed),
+            "notes": list(self.notes),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,7 @@ class MemoryStore(MemoryReader):
         super().__init__(database, vector_stores or {})
         self._embedder = embedder
         self._forgot = False
+        self._looked_for_dead_tasks = False
 
     @classmethod
     def open(
@@ -124,6 +126,7 @@ class MemoryStore(MemoryReader):
         Raises:
             MemoryLockedError: another writer held the memory for the whole waiting time.
         """
+        self._end_dead_tasks()
         joined = self._database.in_transaction
         with self._database.write() as connection:
             if not joined:
@@ -150,6 +153,7 @@ class MemoryStore(MemoryReader):
             NotFoundError: an unknown id, or a source or scope without nodes.
         """
         if not dry_run:
+            self._end_dead_tasks()
             # Before the commit, so that a crash right after it leaves no vector of what was forgotten.
             for index in self._indices.values():
                 index.drop_file()
@@ -165,6 +169,8 @@ class MemoryStore(MemoryReader):
         With ``fix``, derived data is rebuilt and rows that lead nowhere are removed; content is never touched.
         """
         self._refuse_inside_transaction("verify")
+        if fix:
+            self._end_dead_tasks()
         return verify(self._database, self._indices, fix=fix)
 
     def rebuild_indices(self) -> None:
@@ -197,6 +203,7 @@ class MemoryStore(MemoryReader):
         Raises:
             ImportFormatError: a line that cannot be read; the message gives its number.
         """
+        self._end_dead_tasks()
         return portable.import_lines(self, lines)
 
     def _settle(self, dimension: int | None, fingerprint: str | None, accept_other: bool) -> None:
@@ -259,6 +266,17 @@ class MemoryStore(MemoryReader):
             if index.given is not None:
                 with self._searching(index.layer) as (_, connection, _dirty):
                     index.vectors(connection)
+
+    def _end_dead_tasks(self) -> None:
+        """End what killed processes left running, once: before this store's first change."""
+        if self._looked_for_dead_tasks or self._database.in_transaction:
+            return
+        if self.dead_tasks(now=time.time())[0]:
+            with self._database.write() as connection:
+                # Another process may have ended them meanwhile.
+                dead, _ = self.dead_tasks(now=time.time())
+                Transaction(self._database, connection, self._embedder).end_tasks(list(dead))
+        self._looked_for_dead_tasks = True
 
     def _tokenizer(self) -> str | None:
         with self._database.read() as connection:

@@ -13,6 +13,7 @@ from fluxmem_local.graph import Node, SemanticNode
 from fluxmem_local.storage.checks import EncodedNode, check_node
 from fluxmem_local.storage.codec import encode_json, unit_vector, vector_to_blob
 from fluxmem_local.storage.journal import record_version
+from fluxmem_local.storage.owner_process import OWNER
 from fluxmem_local.storage.rows import (
     IN_LIST,
     add_mention,
@@ -188,6 +189,25 @@ class Transaction(LinkChanges):
             take_over(self._connection, keep_id, id)
             self.drop_source_episodes([id], stand_in=keep_id)
         self.delete_nodes(list(dict.fromkeys(drop_ids)))
+
+    @whole
+    def end_tasks(self, episode_ids: Sequence[str]) -> None:
+        """End running tasks as interrupted: their step links and unfinished versions go, their edits are not kept.
+
+        Raises:
+            NotFoundError: an unknown id.
+        """
+        self._require(episode_ids)
+        self._touch()
+        run, listed = self._connection.execute, (json.dumps(list(episode_ids)),)
+        run(f"DELETE FROM edges WHERE kind = 'step' AND source_id {IN_LIST}", listed)
+        run(f"UPDATE edits SET kept = 0 WHERE kept IS NULL AND episode_id {IN_LIST}", listed)
+        self.delete_nodes([row["id"] for row in run(f"SELECT id FROM nodes WHERE trial_of {IN_LIST}", listed)])
+        run(
+            "UPDATE nodes SET payload = json_set(payload, '$.status', 'interrupted', '$.success', json('false')), "
+            f"metadata = json_remove(metadata, '$.{OWNER}') WHERE layer = 'episodic' AND id {IN_LIST}",
+            listed,
+        )
 
     def drop_source_episodes(self, episode_ids: Sequence[str], *, stand_in: str | None = None) -> list[str]:
         """Take episodes out of the skills that name them as sources; return the skills' ids."""

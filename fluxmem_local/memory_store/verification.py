@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
@@ -19,6 +20,7 @@ from fluxmem_local.storage.rows import generation_of, stored_dimension
 from fluxmem_local.text import content_key, tokenize
 from fluxmem_local.types import Layer
 
+from .dead_tasks import find_dead_tasks
 from .layer_index import LayerIndex
 from .receipts import VerifyReport
 
@@ -54,6 +56,7 @@ def verify(database: Database, indices: Mapping[Layer, LayerIndex], *, fix: bool
         checks.nodes(connection)
         checks.references(connection)
         checks.edges(connection)
+        dead, _ = find_dead_tasks(connection, now=time.time())
         for index in indices.values():
             checks.index(connection, index)
     fixed: list[str] = []
@@ -68,7 +71,16 @@ def verify(database: Database, indices: Mapping[Layer, LayerIndex], *, fix: bool
         for index in checks.stale:
             with index.lock, database.read() as connection:
                 index.reset(connection)
-    return VerifyReport(counts=checks.counts, problems=tuple(checks.problems), fixed=tuple(fixed))
+    return VerifyReport(
+        counts=checks.counts,
+        problems=tuple(checks.problems),
+        fixed=tuple(fixed),
+        notes=tuple(
+            f"task {id} is recorded as running, but {reason}; the next change of this memory ends it, as does: "
+            "fluxmem verify --fix"
+            for id, reason in dead.items()
+        ),
+    )
 
 
 class _Checks:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fluxmem_local.config import FluxMemConfig
-from fluxmem_local.graph import Edge, Edit, EpisodicNode, ProceduralNode, SemanticNode
+from fluxmem_local.graph import Edge, ProceduralNode, SemanticNode
 from fluxmem_local.memory_store import MemoryStore, Transaction
 from fluxmem_local.types import Layer, NodeState, Scope
 
 from .families import is_induced
-from .owner_process import OWNER, is_gone
 
 __all__ = ["Merge", "TidyPlan", "apply_tidying", "near_key", "plan_tidying"]
 
@@ -22,8 +21,6 @@ HALF_LIFE_DAYS = 90
 # Under this weight an edge without a success goes, unless it is younger than this.
 WEIGHT_FLOOR = 0.1
 YOUNG_DAYS = 30
-# A task of another host that nothing was heard of for this long is dead: its process was killed.
-DEAD_AFTER_S = DAY_S
 # A skill is demoted when it was tried in so many tasks and helped in fewer than this part of them.
 MIN_TRIALS = 5
 SUCCESS_FLOOR = 0.3
@@ -54,9 +51,8 @@ class TidyPlan:
     step_edges: tuple[str, ...] = ()
     merges: tuple[Merge, ...] = ()
     demoted: tuple[tuple[str, str], ...] = ()
-    interrupted: tuple[EpisodicNode, ...] = ()
+    interrupted: tuple[str, ...] = ()
     trial_nodes: tuple[str, ...] = ()
-    ended_edits: tuple[Edit, ...] = ()
 
 
 def plan_tidying(store: MemoryStore, config: FluxMemConfig, *, now: float) -> TidyPlan:
@@ -74,17 +70,15 @@ def plan_tidying(store: MemoryStore, config: FluxMemConfig, *, now: float) -> Ti
     pruned = _faded(edges, weights, skills, now)
     gone = {id for id, _ in pruned}
     step_edges = store.edges(kinds=("step",))
-    interrupted, running_ids = _dead(store, step_edges, now)
-    edits = [edit for episode in interrupted for edit in store.edits(episode_id=episode.id) if edit.kept is None]
+    dead, running_ids = store.dead_tasks(now=now)
     return TidyPlan(
         weights={id: weight for id, weight in weights.items() if id not in gone},
         pruned_edges=pruned,
         step_edges=tuple(edge.id for edge in step_edges if edge.source_id not in running_ids),
         merges=_duplicates(store),
         demoted=_demoted(store, skills, config),
-        interrupted=interrupted,
-        trial_nodes=_trial_nodes(store, edits),
-        ended_edits=tuple(replace(edit, kept=False) for edit in edits),
+        interrupted=tuple(dead),
+        trial_nodes=_trial_nodes(store, dead),
         tidied_at=tidied_at,
     )
 
@@ -96,12 +90,8 @@ def apply_tidying(change: Transaction, plan: TidyPlan, store: MemoryStore) -> No
         change.reweigh_edges(plan.weights)
     if edge_ids:
         change.delete_edges(edge_ids)
-    for episode in plan.interrupted:
-        change.replace(replace(episode, status="interrupted"), reason="nothing was heard of the task any more")
-    for edit in plan.ended_edits:
-        change.put_edit(edit)
-    if plan.trial_nodes:
-        change.delete_nodes(plan.trial_nodes)
+    if plan.interrupted:
+        change.end_tasks(plan.interrupted)
     for merge in plan.merges:
         change.merge_nodes(merge.keep.id, merge.drop_ids)
         merged = store.get(merge.keep.id)
@@ -199,24 +189,9 @@ def _demoted(
     return tuple(demoted)
 
 
-def _dead(store: MemoryStore, step_edges: Sequence[Edge], now: float) -> tuple[tuple[EpisodicNode, ...], set[str]]:
-    """Find tasks whose process is gone or that nothing was heard of for too long, and the ids of those that go on."""
-    last_step: dict[str, float] = {}
-    for edge in step_edges:
-        last_step[edge.source_id] = max(edge.created_at, last_step.get(edge.source_id, 0.0))
-    dead, alive = [], set()
-    for node in store.iterate(layers=(Layer.EPISODIC,), states=tuple(NodeState)):
-        if isinstance(node, EpisodicNode) and node.status == "running":
-            silent_s = now - max(node.created_at, last_step.get(node.id, 0.0))
-            if silent_s > DEAD_AFTER_S or is_gone(node.metadata.get(OWNER)):
-                dead.append(node)
-            else:
-                alive.add(node.id)
-    return tuple(dead), alive
-
-
-def _trial_nodes(store: MemoryStore, edits: Sequence[Edit]) -> tuple[str, ...]:
+def _trial_nodes(store: MemoryStore, episode_ids: Collection[str]) -> tuple[str, ...]:
     """Find the unfinished versions that dead tasks left."""
+    edits = [edit for id in episode_ids for edit in store.edits(episode_id=id) if edit.kept is None]
     made = {id for edit in edits for id in dict(edit.after.get("variants", {})).values()}
     on_trial = store.select(states=(NodeState.TRIAL,)) if made else []
     return tuple(node.id for node in on_trial if node.id in made)

@@ -120,7 +120,14 @@ CREATE TABLE ingested (
 INSERT INTO meta VALUES ('generation', '0');
 """
 
-_MIGRATIONS = (_FIRST,)
+# `forgotten` says what must not come back on its own: see storage/refusals.py. The index finds running tasks at once.
+_SECOND = """
+CREATE TABLE forgotten (kind TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID;
+CREATE INDEX nodes_running ON nodes (key)
+    WHERE layer = 'episodic' AND json_valid(payload) AND json_extract(payload, '$.status') = 'running';
+"""
+
+_MIGRATIONS = (_FIRST, _SECOND)
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 

@@ -21,8 +21,8 @@ from fluxmem_local.graph import (
     StepLinkEdge,
 )
 from fluxmem_local.memory_store import MemoryStore, Outcome
-from fluxmem_local.stages.owner_process import OWNER, this_process
 from fluxmem_local.stages.tidying import DAY_S, TidyPlan, apply_tidying, near_key, plan_tidying
+from fluxmem_local.storage.owner_process import OWNER, this_process
 from fluxmem_local.types import NodeState, Scope
 
 NOW = 2_000_000_000.0
@@ -247,7 +247,7 @@ class TestDeadTasks:
         assert (plan.step_edges, plan.trial_nodes) == (("of dead",), ("trial",))
         ended = store.get("dead")
         assert isinstance(ended, EpisodicNode)
-        assert (ended.status, ended.success) == ("interrupted", None)
+        assert (ended.status, ended.success) == ("interrupted", False)
         assert store.get_edit("x").kept is False
         assert [edge.id for edge in store.edges()] == ["of live"]
         assert {node.id for node in store.select(states=tuple(NodeState))} == {"f", "dead", "live"}
