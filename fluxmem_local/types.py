@@ -62,7 +62,7 @@ class Scope:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value.strip()):
                 raise InvalidInputError(
-                    f"scope {name}={value!r} is not a name; give a non-blank string, or leave it out for shared"
+                    f"scope {name}={value!r:.200} is not a name; give a non-blank string, or leave it out for shared"
                 )
 
     @classmethod
@@ -78,13 +78,19 @@ class Scope:
             return value
         if not isinstance(value, Mapping):
             raise InvalidInputError(f"scope={value!r:.200} is no scope; give one, as {{'user': 'ada'}}")
-        unknown = sorted(set(value) - {"user", "agent", "session"})
+        unknown = sorted(repr(part) for part in set(value) - {"user", "agent", "session"})
         if unknown:
-            raise InvalidInputError(f"unknown scope part {unknown[0]!r}; a scope has user, agent and session")
+            raise InvalidInputError(f"unknown scope part {unknown[0]:.200}; a scope has user, agent and session")
         return cls(**value)
 
     def sees(self, node_scope: Scope) -> bool:
-        """Tell whether a node of ``node_scope`` is visible from this scope."""
+        """Tell whether a node of ``node_scope`` is visible from this scope.
+
+        Raises:
+            InvalidInputError: ``node_scope`` is no scope.
+        """
+        if not isinstance(node_scope, Scope):
+            raise InvalidInputError(f"node_scope={node_scope!r:.200} is no scope; give the Scope of a node")
         return all(
             theirs is None or theirs == mine
             for theirs, mine in (

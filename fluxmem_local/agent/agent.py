@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -17,9 +18,11 @@ from fluxmem_local.settings import load_config
 from fluxmem_local.stages.edits import undo_edit
 from fluxmem_local.stages.execution import ExecuteFn
 from fluxmem_local.stages.formation import StageI
+from fluxmem_local.storage.checks import check_folder, check_text
 from fluxmem_local.types import Layer, Scope
 
 from .answering import Answer, ask
+from .arguments import check_flag, check_function, check_id
 from .builder import build_embedder, build_llm
 from .embedding import CheckedEmbedder
 from .knowledge import IngestReport, Knowledge
@@ -79,7 +82,10 @@ class FluxMemAgent:
         }
         for layer, vector_store in given_stores.items():
             _check_type(f"{layer}_vectorstore", vector_store, BaseVectorStore)
-        self.config = config if config is not None else load_config(directory=path)
+        for name, flag in (("create", create), ("accept_other_embedder", accept_other_embedder)):
+            check_flag(name, flag)
+        folder = None if path is None else check_folder(path)
+        self.config = config if config is not None else load_config(directory=folder)
         self.llm = llm
         self.embedder = CheckedEmbedder(embedder) if embedder is not None else None
         if self.embedder is not None and self.config.embedding_dimension not in (None, self.embedder.dimension):
@@ -88,7 +94,7 @@ class FluxMemAgent:
                 f"{self.embedder.dimension}; leave the setting out to take the embedder's"
             )
         self._store = MemoryStore.open(
-            path,
+            folder,
             dimension=self.embedder.dimension if self.embedder is not None else None,
             fingerprint=self.embedder.fingerprint if self.embedder is not None else None,
             create=create,
@@ -127,12 +133,14 @@ class FluxMemAgent:
             MemoryNotFoundError: there is no memory at ``path`` and ``create`` is False.
             EmbedderMismatchError: another embedder wrote the memory.
         """
-        config = config if config is not None else load_config(directory=path)
+        _check_type("config", config, FluxMemConfig)
+        folder = None if path is None else check_folder(path)
+        config = config if config is not None else load_config(directory=folder)
         return cls(
             build_llm(config) if isinstance(llm, Configured) else llm,
             build_embedder(config) if isinstance(embedder, Configured) else embedder,
             config,
-            path=path,
+            path=folder,
             create=create,
             accept_other_embedder=accept_other_embedder,
         )
@@ -178,6 +186,8 @@ class FluxMemAgent:
         Raises:
             InvalidInputError: something that is no node, or an id that is taken by other content.
             BlankTextError: a node without visible content.
+            DimensionError: a node brings a vector of the wrong size, with NaN or infinity, or of zeros.
+            NotFoundError: a skill whose source episode the memory does not hold.
         """
         return await self._knowledge.add_nodes(nodes)
 
@@ -221,6 +231,9 @@ class FluxMemAgent:
             BlankTextError: the query has no visible character.
             InvalidInputError: ``top_k`` under 1, or an unknown layer.
         """
+        check_flag("verify", verify)
+        if filters is not None and not isinstance(filters, Mapping):
+            raise InvalidInputError(f"filters={filters!r:.200} must be a mapping, as {{'topic': 'sport'}}")
         return await self._retriever.retrieve(
             query, top_k=top_k, layers=layers, scope=_asking(scope), filters=filters, verify=verify
         )
@@ -231,6 +244,8 @@ class FluxMemAgent:
         Raises:
             BlankTextError: task and observation have no visible character.
         """
+        check_text(task, "task")
+        check_text(observation, "observation")
         formed = await self._formation.form(task, observation, scope=_asking(scope))
         return serialize_context(
             formed.subgraph,
@@ -333,8 +348,8 @@ class FluxMemAgent:
         Raises:
             InvalidInputError: ``replay_fn`` cannot be called.
         """
-        if replay_fn is not None and not callable(replay_fn):
-            raise InvalidInputError(f"replay_fn={replay_fn!r:.200} cannot be called; give a function, or leave it out")
+        check_function("replay_fn", replay_fn)
+        check_flag("dry_run", dry_run)
         # Here, as are export and import, because a verb such as `stats` should start without them.
         from fluxmem_local.stages.consolidation import StageIII
 
@@ -367,7 +382,7 @@ class FluxMemAgent:
             dry_run: only say what would be removed.
 
         Raises:
-            InvalidInputError: nothing was named, or ids together with something else.
+            InvalidInputError: nothing was named, a blank source, or ids together with something else.
             NotFoundError: the memory holds no such id, source or scope.
         """
         return await self._knowledge.forget(ids, source=source, scope=_asking(scope), dry_run=dry_run)
@@ -378,6 +393,7 @@ class FluxMemAgent:
         Raises:
             ModelError: the agent has no embedder.
         """
+        check_function("on_progress", on_progress)
         return await reindex(self._store, self.embedder, on_progress=on_progress)
 
     def undo(self, edit_id: str) -> Edit:
@@ -387,10 +403,16 @@ class FluxMemAgent:
             NotFoundError: no such edit.
             InvalidInputError: the edit changes nothing, or no longer.
         """
+        check_id("edit_id", edit_id)
         return undo_edit(self._store, edit_id)
 
     def export(self, file: IO[str]) -> int:
-        """Write the whole memory as JSON Lines and return their number."""
+        """Write the whole memory as JSON Lines and return their number.
+
+        Raises:
+            InvalidInputError: the file is closed, or not open for writing text.
+        """
+        _check_file(file, "write")
         from fluxmem_local.storage.portable import export_lines
 
         num_lines = 0
@@ -403,11 +425,11 @@ class FluxMemAgent:
         """Take in what ``export`` wrote, all or nothing; nodes that are there already are not doubled.
 
         Raises:
+            InvalidInputError: the file is closed, or not open for reading text.
             ImportFormatError: a line that cannot be read; the message gives its number.
         """
-        from fluxmem_local.storage.portable import import_lines
-
-        return import_lines(self._store, file)
+        _check_file(file, "read")
+        return self._store.import_lines(file)
 
     def get(self, id: str) -> Node:
         """Return a node.
@@ -415,6 +437,7 @@ class FluxMemAgent:
         Raises:
             NotFoundError: no node of this id.
         """
+        check_id("id", id)
         return self._store.get(id)
 
     def history(self, id: str) -> list[HistoryEntry]:
@@ -423,6 +446,7 @@ class FluxMemAgent:
         Raises:
             NotFoundError: the memory never held a node of this id.
         """
+        check_id("id", id)
         return self._store.history(id)
 
     @property
@@ -437,6 +461,7 @@ class FluxMemAgent:
 
     def verify(self, *, fix: bool = False) -> VerifyReport:
         """Check the graph's rules and that all indices agree with it; ``fix`` repairs what can be."""
+        check_flag("fix", fix)
         return self._store.verify(fix=fix)
 
     def rebuild_indices(self) -> None:
@@ -472,3 +497,15 @@ def _asking(scope: _Scoped) -> Scope | None:
 def _check_type(name: str, value: object, wanted: type) -> None:
     if value is not None and not isinstance(value, wanted):
         raise InvalidInputError(f"{name} is a {type(value).__name__}; it must be a {wanted.__name__} or None")
+
+
+def _check_file(file: Any, use: str) -> None:
+    closed = getattr(file, "closed", False)
+    binary = isinstance(file, (io.RawIOBase, io.BufferedIOBase))
+    # Any iterable of lines can be read, but a single text is the name of a file far more often than its content.
+    readable = hasattr(file, "__iter__") and not isinstance(file, (str, bytes))
+    usable = hasattr(file, "write") if use == "write" else readable
+    if closed or binary or not usable:
+        what = "closed" if closed else "open for bytes" if binary else "no open file"
+        mode = ", 'w'" if use == "write" else ""
+        raise InvalidInputError(f"file={file!r:.200} is {what}; give open(path{mode}, encoding='utf-8')")

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from fluxmem_local.errors import DimensionError
+from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.types import FloatArray
 
-__all__ = ["CheckedEmbedder", "checked_vectors"]
+__all__ = ["CheckedEmbedder", "checked_vectors", "given_vector"]
 
 # Texts handed over in one call at most, so that a book does not become one array of inputs.
 _TEXTS_AT_ONCE = 1024
@@ -80,3 +81,24 @@ def checked_vectors(vectors: object, count: int, dimension: int) -> FloatArray:
         raise DimensionError("the embedder gave a vector with NaN or infinity; nothing was stored")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def given_vector(node: Node, dimension: int) -> FloatArray:
+    """Return the vector that a caller gave a node, as float32 of unit length, shape ``(dimension,)``.
+
+    Raises:
+        DimensionError: another shape, NaN or infinity, or length zero.
+    """
+    whose = f"the embedding given with node {node.id!r}"
+    remedy = f"give {dimension} finite numbers, or leave it out and the memory makes it; nothing was stored"
+    try:
+        vector = np.asarray(node.embedding, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise DimensionError(f"{whose} is no array of numbers; {remedy}") from None
+    if vector.shape != (dimension,):
+        raise DimensionError(f"{whose} has shape {vector.shape}, and the embedder makes ({dimension},); {remedy}")
+    length = np.linalg.norm(vector)
+    if not np.isfinite(length) or length == 0:
+        raise DimensionError(f"{whose} holds NaN or infinity, or only zeros; {remedy}")
+    unit: FloatArray = (vector / length).astype(np.float32)
+    return unit

@@ -16,7 +16,8 @@ from fluxmem_local.storage.checks import check_text
 from fluxmem_local.text import chunk_text, content_key, is_blank
 from fluxmem_local.types import Layer, Scope
 
-from .embedding import checked_vectors
+from .arguments import check_flag, check_function, check_id, listed, listed_ids
+from .embedding import given_vector
 
 __all__ = ["IngestReport", "Knowledge"]
 
@@ -56,6 +57,7 @@ class Knowledge:
             InvalidInputError: ``chunk_size`` is below 1, or the text is no text.
         """
         check_content(text)
+        check_text(source, "source")
         if metadata is not None and not isinstance(metadata, Mapping):
             raise InvalidInputError(f"metadata={metadata!r:.200} must be a mapping, as {{'team': 'ops'}}")
         facts = [
@@ -71,8 +73,9 @@ class Knowledge:
             BlankTextError: a node without visible content.
             InvalidInputError: something that is no node, or an id that is taken by other content.
             DimensionError: a node brings a vector of the wrong size.
+            NotFoundError: a skill whose source episode the memory does not hold.
         """
-        ready = await self._embedded(nodes)
+        ready = await self._embedded(listed("nodes", nodes, "nodes"))
         return await asyncio.to_thread(self._add, ready)
 
     async def ingest(
@@ -88,6 +91,15 @@ class Knowledge:
 
         Facts that an earlier content of this source held, and that no source states any more, are forgotten.
         """
+        check_text(source, "source")
+        if digest is not None:
+            check_text(digest, "digest")
+        check_function("on_progress", on_progress)
+        facts = listed("facts", facts, "SemanticNode values")
+        for fact in facts:
+            if not isinstance(fact, SemanticNode):
+                raise InvalidInputError(f"{fact!r:.200} is no fact; give SemanticNode values")
+            check_content(fact.content)
         known = self._store.ingested(source, scope) if digest is not None else None
         if known is not None and known == digest:
             return IngestReport(source=source, unchanged=True)
@@ -109,6 +121,7 @@ class Knowledge:
             NotFoundError: no node of this id.
             BlankTextError: the content has no visible character.
         """
+        check_id("id", id)
         check_content(content)
         old = self._store.get(id)
         if content == old.content:
@@ -130,11 +143,19 @@ class Knowledge:
         """Remove nodes with all that hangs on them: by ids, or by source, scope or both.
 
         Raises:
-            InvalidInputError: nothing was named, or ids together with something else.
+            InvalidInputError: nothing was named, a blank source, or ids together with something else.
             NotFoundError: the memory holds no such id, source or scope.
         """
-        if isinstance(ids, str):
-            ids = [ids]
+        check_flag("dry_run", dry_run)
+        if ids is not None:
+            ids = listed_ids("ids", [ids] if isinstance(ids, str) else ids)
+        if source is not None:
+            check_text(source, "source")
+            if is_blank(source):
+                raise InvalidInputError(
+                    f"source={source!r} is blank, which every fact has that was added without one; to forget exactly "
+                    f"those, give their ids: [node.id for node in memory.store.select(source={source!r})]"
+                )
         return await asyncio.to_thread(self._store.forget, ids=ids, source=source, scope=scope, dry_run=dry_run)
 
     async def _embedded(self, nodes: Sequence[Node]) -> list[Node]:
@@ -148,9 +169,7 @@ class Knowledge:
             return [replace(node, embedding=None) for node in nodes]
         dimension = self._embedder.dimension
         given = {
-            position: checked_vectors([node.embedding], 1, dimension)[0]
-            for position, node in enumerate(nodes)
-            if node.embedding is not None
+            position: given_vector(node, dimension) for position, node in enumerate(nodes) if node.embedding is not None
         }
         missing = [position for position in range(len(nodes)) if position not in given]
         made = await self._embedder.embed_batch([nodes[position].content for position in missing])
@@ -164,15 +183,20 @@ class Knowledge:
             return ids
 
     def _distill_edges(self, nodes: Sequence[Node]) -> list[DistillEdge]:
-        """Link skills with those of their source episodes that the memory holds."""
+        """Link skills with their source episodes.
+
+        Raises:
+            NotFoundError: the memory does not hold one of them.
+        """
         skills = [node for node in nodes if isinstance(node, ProceduralNode)]
-        held = {id for id in {id for skill in skills for id in skill.source_episode_ids} if self._is_episode(id)}
-        return [
-            DistillEdge(source_id=id, target_id=skill.id)
-            for skill in skills
-            for id in skill.source_episode_ids
-            if id in held
-        ]
+        sources = dict.fromkeys(id for skill in skills for id in skill.source_episode_ids)
+        unknown = next((id for id in sources if not self._is_episode(id)), None)
+        if unknown is not None:
+            raise NotFoundError(
+                f"no episode {unknown!r} in this memory, which a skill names as its source; nothing was stored; "
+                "add the episode before or with the skill, or leave source_episode_ids out"
+            )
+        return [DistillEdge(source_id=id, target_id=skill.id) for skill in skills for id in skill.source_episode_ids]
 
     def _is_episode(self, id: str) -> bool:
         try:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import BlankTextError, InvalidInputError
-from fluxmem_local.graph import EpisodicNode
+from fluxmem_local.graph import EpisodicNode, steps_of
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
 from fluxmem_local.memory_store import MemoryStore, Outcome
 from fluxmem_local.retrieval import Retriever
@@ -23,6 +21,7 @@ from fluxmem_local.storage.owner_process import OWNER, this_process
 from fluxmem_local.text import is_blank
 from fluxmem_local.types import Scope
 
+from .arguments import check_flag, check_function, listed, listed_ids
 from .results import TaskResult
 
 __all__ = ["TaskRunner"]
@@ -73,8 +72,8 @@ class TaskRunner:
             InvalidInputError: no observation, or the task function returned something else.
             NotFoundError: an unknown context id.
         """
-        observed = [""] if observations is None else list(observations)
-        if isinstance(observations, str) or not observed or not all(isinstance(each, str) for each in observed):
+        observed = [""] if observations is None else listed("observations", observations, "texts, one for each step")
+        if not observed:
             raise InvalidInputError(
                 f"observations={observations!r:.200} must list a text for each step; leave it out for one step"
             )
@@ -101,8 +100,6 @@ class TaskRunner:
         """
         if isinstance(step_index, bool) or not isinstance(step_index, int) or not 0 <= step_index < 2**63:
             raise InvalidInputError(f"step_index={step_index!r} is no step number; give 0 or more, of 63 bits at most")
-        if not isinstance(observation, str):
-            raise InvalidInputError(f"observation={observation!r:.200} must be a text; give '' if there is none")
         check_text(observation, "the observation")
         return await self._run(
             task_query, [observation], execute_fn, step_index, Scope.coerce(scope), context_ids, on_event
@@ -124,20 +121,14 @@ class TaskRunner:
             InvalidInputError: the trajectory is not made of (observation, action) pairs.
             NotFoundError: an unknown node among ``used_ids``.
         """
-        if not isinstance(success, (bool, np.bool_)):
-            raise InvalidInputError(f"success={success!r:.200} must be True or False")
-        if not _is_list(trajectory):
-            raise InvalidInputError(f"trajectory={trajectory!r:.200} must list (observation, action) pairs")
-        pairs = []
-        for step in trajectory:
-            if isinstance(step, str) or not isinstance(step, Sequence) or len(step) != 2:
-                raise InvalidInputError(f"trajectory step {step!r:.200} is no (observation, action) pair")
-            pairs.append((str(step[0]), str(step[1])))
-        used = self._store.get_many(_distinct("used_ids", used_ids))
+        check_flag("success", success)
+        steps = steps_of(trajectory)
+        check_text(feedback, "feedback")
+        used = self._store.get_many(listed_ids("used_ids", used_ids))
         started = await self._episode(task, Scope.coerce(scope))
         episode = replace(
             started,
-            trajectory=tuple(pairs),
+            trajectory=steps,
             success=bool(success),
             status="succeeded" if success else "failed",
             feedback=feedback,
@@ -169,8 +160,10 @@ class TaskRunner:
     ) -> TaskResult:
         if not callable(execute_fn):
             raise InvalidInputError(f"execute_fn={execute_fn!r:.200} cannot be called; give a function of the context")
+        check_function("on_event", on_event)
         if context_ids is not None:
-            self._store.get_many(_distinct("context_ids", context_ids))
+            context_ids = listed_ids("context_ids", context_ids)
+            self._store.get_many(context_ids)
         episode = replace(await self._episode(task, scope), metadata={OWNER: this_process()})
         progress = Progress(episode=episode, scope=scope, listener=on_event)
         with self._store.transaction() as transaction:
@@ -215,16 +208,6 @@ class TaskRunner:
             )
         )
         return result
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str)
-
-
-def _distinct(name: str, ids: Sequence[str]) -> list[str]:
-    if not _is_list(ids) or not all(isinstance(id, str) for id in ids):
-        raise InvalidInputError(f"{name}={ids!r:.200} must list ids, each a text")
-    return list(dict.fromkeys(ids))
 
 
 def _ended(progress: Progress, status: str, feedback: str = "") -> EpisodicNode:

@@ -2,7 +2,7 @@
 
 from .edges import DistillEdge, Edge, GroundEdge, StepLinkEdge, edge_may_join
 from .edits import Edit
-from .nodes import EPISODE_STATUSES, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion, new_id
+from .nodes import EPISODE_STATUSES, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion, new_id, steps_of
 from .subgraph import Subgraph
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "Subgraph",
     "edge_may_join",
     "new_id",
+    "steps_of",
 ]

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
+from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
 
-__all__ = ["EPISODE_STATUSES", "EpisodicNode", "Node", "ProceduralNode", "SemanticNode", "SkillVersion", "new_id"]
+__all__ = [
+    "EPISODE_STATUSES",
+    "EpisodicNode",
+    "Node",
+    "ProceduralNode",
+    "SemanticNode",
+    "SkillVersion",
+    "new_id",
+    "steps_of",
+]
 
 
 EPISODE_STATUSES = ("running", "succeeded", "failed", "interrupted")
@@ -19,6 +29,24 @@ EPISODE_STATUSES = ("running", "succeeded", "failed", "interrupted")
 def new_id() -> str:
     """Make an id that no other memory has."""
     return uuid.uuid4().hex
+
+
+def steps_of(trajectory: Any) -> tuple[tuple[str, str], ...]:
+    """Return a trajectory as pairs of texts.
+
+    Raises:
+        InvalidInputError: it is no list, or a step in it is no pair.
+    """
+    if not isinstance(trajectory, Iterable) or isinstance(trajectory, (str, bytes, Mapping)):
+        raise InvalidInputError(
+            f"trajectory={trajectory!r:.200} must list (observation, action) pairs, as [('door is shut', 'open it')]"
+        )
+    steps = []
+    for step in trajectory:
+        if not isinstance(step, Sequence) or isinstance(step, (str, bytes)) or len(step) != 2:
+            raise InvalidInputError(f"trajectory step {step!r:.200} is no (observation, action) pair")
+        steps.append((str(step[0]), str(step[1])))
+    return tuple(steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +87,9 @@ class EpisodicNode(_NodeBase):
 
     ``content`` is what is embedded and equals ``task_description`` unless given. ``status`` is running, succeeded,
     failed or interrupted; ``success`` is None while it runs.
+
+    Raises:
+        InvalidInputError: a trajectory that is no list of (observation, action) pairs.
     """
 
     layer: ClassVar[Layer] = Layer.EPISODIC
@@ -70,12 +101,9 @@ class EpisodicNode(_NodeBase):
     status: str = "running"
 
     def __post_init__(self) -> None:
-        if not self.content:
-            object.__setattr__(self, "content", self.task_description)
-        if not self.task_description:
-            object.__setattr__(self, "task_description", self.content)
-        object.__setattr__(self, "trajectory", tuple((str(seen), str(done)) for seen, done in self.trajectory))
-        if self.success is not None and self.status == "running":
+        _fill_either(self, "content", "task_description")
+        object.__setattr__(self, "trajectory", steps_of(self.trajectory))
+        if isinstance(self.success, bool) and isinstance(self.status, str) and self.status == "running":
             object.__setattr__(self, "status", "succeeded" if self.success else "failed")
 
 
@@ -103,10 +131,16 @@ class ProceduralNode(_NodeBase):
     pems_score: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.content:
-            object.__setattr__(self, "content", self.skill_text)
-        if not self.skill_text:
-            object.__setattr__(self, "skill_text", self.content)
+        _fill_either(self, "content", "skill_text")
+
+
+def _fill_either(node: Any, one: str, other: str) -> None:
+    """Let an empty text be the other one."""
+    for empty, given in ((one, other), (other, one)):
+        value = getattr(node, empty)
+        # Anything but a text is the memory's to refuse.
+        if isinstance(value, str) and not value:
+            object.__setattr__(node, empty, getattr(node, given))
 
 
 Node: TypeAlias = SemanticNode | EpisodicNode | ProceduralNode

@@ -10,7 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from fluxmem_local.errors import InvalidInputError, NotFoundError
 from fluxmem_local.graph import Edge, Edit, edge_may_join
-from fluxmem_local.storage.checks import check_number
+from fluxmem_local.storage.checks import check_edge, check_number
 from fluxmem_local.storage.codec import EDGE_COLUMNS, edge_to_row, scope_key
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.journal import write_edit
@@ -58,6 +58,8 @@ class LinkChanges:
         Raises:
             InvalidInputError: an end that is not there, layers that the kind does not join, a weight that is none.
         """
+        for edge in edges:
+            check_edge(edge)
         layers = self._layers([id for edge in edges for id in (edge.source_id, edge.target_id)])
         for edge in edges:
             for end in (edge.source_id, edge.target_id):
@@ -68,7 +70,6 @@ class LinkChanges:
                 raise InvalidInputError(
                     f"a {edge.kind} edge cannot go from a {source} to a {target} node ({edge.id!r})"
                 )
-            check_number(edge.weight, f"the weight of edge {edge.id!r}")
         marks = ", ".join("?" * len(EDGE_COLUMNS.split(", ")))
         for edge in edges:
             # An id conflict of another pair is a caller's mistake and stays an error.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -336,4 +336,10 @@ class MemoryReader:
 def _listed(values: Collection[str]) -> str:
     if isinstance(values, str):
         raise InvalidInputError(f"{values!r} is one text; give a list")
-    return json.dumps([str(value) for value in values])
+    if not isinstance(values, Iterable):
+        raise InvalidInputError(f"{values!r:.200} is no list of texts")
+    listed = list(values)
+    wrong = [value for value in listed if not isinstance(value, str)]
+    if wrong:
+        raise InvalidInputError(f"{wrong[0]!r:.200} is no text; ids and kinds are texts")
+    return json.dumps(listed)

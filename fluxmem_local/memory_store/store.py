@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 
 from fluxmem_local.errors import (
@@ -18,6 +17,7 @@ from fluxmem_local.errors import (
 )
 from fluxmem_local.interfaces import BaseVectorStore
 from fluxmem_local.storage import portable
+from fluxmem_local.storage.checks import check_folder
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.rows import generation_of, next_generation, read_fact, set_fact
 from fluxmem_local.text import TOKENIZER_VERSION, tokenize
@@ -84,7 +84,7 @@ class MemoryStore(MemoryReader):
                     f"the given {layer} vector store is for vectors of {size}, the embedder makes {dimension}; "
                     f"give a store of {dimension}"
                 )
-        folder = None if path is None else Path(path).expanduser().absolute()
+        folder = None if path is None else check_folder(path)
         database = Database(folder, create=create, lock_timeout_s=lock_timeout_s)
         try:
             store = cls(database, fingerprint, vector_stores)

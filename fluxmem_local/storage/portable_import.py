@@ -285,7 +285,7 @@ class Importer:
 def _parsed(line: str, number: int) -> JsonObject:
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise _bad(number, f"no JSON ({error})") from error
     if not isinstance(record, dict) or not isinstance(record.get("type"), str):
         raise _bad(number, "no JSON object with a type")

@@ -116,5 +116,5 @@ def add_mention(
     connection.execute(
         "INSERT INTO mentions VALUES (?, ?, ?, ?, ?) "
         "ON CONFLICT (node_id, source, chunk_index) DO UPDATE SET times = times + excluded.times",
-        (node_id, source, chunk_index, times, at),
+        (node_id, source, chunk_index, times, float(at)),
     )

@@ -1,0 +1,59 @@
+"""Checks of what a caller hands over, made before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.storage.checks import check_text
+
+__all__ = ["check_flag", "check_function", "check_id", "listed", "listed_ids"]
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False: a text such as "no" would count as true."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidInputError(f"{name}={value!r:.200} must be True or False")
+
+
+def check_function(name: str, value: Any) -> None:
+    """Refuse what is neither None nor can be called."""
+    if value is not None and not callable(value):
+        raise InvalidInputError(f"{name}={value!r:.200} cannot be called; give a function, or leave it out")
+
+
+def check_id(name: str, value: Any) -> None:
+    """Refuse what cannot be an id."""
+    if not isinstance(value, str):
+        raise InvalidInputError(f"{name}={value!r:.200} is no id; ids are texts, such as add_knowledge returns")
+    check_text(value, name)
+
+
+def listed(name: str, values: Any, of: str) -> list[Any]:
+    """Return what was given as a list.
+
+    Raises:
+        InvalidInputError: it is a single text, a mapping, or nothing that can be gone through.
+    """
+    if not isinstance(values, Iterable) or isinstance(values, (str, bytes, bytearray, Mapping)):
+        raise InvalidInputError(f"{name}={values!r:.200} must be a list of {of}")
+    try:
+        return list(values)
+    except TypeError as error:
+        # A class can claim to be iterable and not be: an array without dimensions does.
+        raise InvalidInputError(f"{name}={values!r:.200} must be a list of {of}") from error
+
+
+def listed_ids(name: str, values: Any) -> list[str]:
+    """Return ids as a list, each once.
+
+    Raises:
+        InvalidInputError: it is no list, or holds something that is no text.
+    """
+    ids = listed(name, values, "ids")
+    for id in ids:
+        check_id(f"an id in {name}", id)
+    return list(dict.fromkeys(ids))
