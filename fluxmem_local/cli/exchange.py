@@ -45,8 +45,8 @@ def export(session: Session, output: str) -> None:
 def import_(session: Session, file: str) -> None:
     """Read the JSON Lines that `export` wrote from FILE (- for stdin), all or nothing.
 
-    Nodes that are in the memory already are not doubled. Vectors of another embedder are left out; `reindex` makes
-    them anew.
+    Nodes that are in the memory already are not doubled, and what was forgotten there stays away until it is added
+    anew. Vectors of another embedder are left out; `reindex` makes them anew.
 
     \b
     Example:

@@ -12,6 +12,7 @@ from fluxmem_local.storage.codec import decode_json
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.filters import scope_within
 from fluxmem_local.storage.journal import forget_in_edits
+from fluxmem_local.storage.refusals import refuse_mention, refuse_nodes
 from fluxmem_local.storage.rows import IN_LIST
 from fluxmem_local.types import Scope
 
@@ -111,6 +112,7 @@ class _Forgetting:
                 (row["source"], None) if row["source"] != source else (others[0]["source"], others[0]["chunk_index"])
             )
             self._connection.execute("DELETE FROM mentions WHERE node_id = ? AND source = ?", (row["id"], source))
+            refuse_mention(self._connection, row["id"], source)
             self._connection.execute(
                 "UPDATE nodes SET count = ?, source = ?, chunk_index = coalesce(?, chunk_index) WHERE id = ?",
                 (sum(other["times"] for other in others), *place, row["id"]),
@@ -131,6 +133,7 @@ class _Forgetting:
         episodes = self._all(f"SELECT id FROM nodes WHERE layer = 'episodic' AND id {IN_LIST}", listed)
         changed = self._transaction.drop_source_episodes([row["id"] for row in episodes])
         if ids:
+            refuse_nodes(self._connection, ids)
             self._transaction.delete_nodes(ids)
         return Receipt(
             removed=tuple(ids),

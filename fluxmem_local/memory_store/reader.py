@@ -27,6 +27,7 @@ from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.filters import visible
 from fluxmem_local.storage.journal import read_edits, read_history
 from fluxmem_local.storage.records import HistoryEntry, Outcome
+from fluxmem_local.storage.refusals import spent_episodes
 from fluxmem_local.storage.rows import IN_LIST, generation_of, read_fact, stored_dimension
 from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
 
@@ -302,6 +303,11 @@ class MemoryReader:
         """
         with self._database.read() as connection:
             return find_dead_tasks(connection, now=now)
+
+    def spent_episodes(self) -> set[str]:
+        """Return the ids of the episodes whose skill was forgotten: they teach none again."""
+        with self._database.read() as connection:
+            return spent_episodes(connection)
 
     def unembedded(self, limit: int) -> list[Node]:
         """List up to ``limit`` nodes of any state that have no vector yet, oldest first."""

@@ -14,6 +14,7 @@ from fluxmem_local.storage.checks import EncodedNode, check_node
 from fluxmem_local.storage.codec import encode_json, unit_vector, vector_to_blob
 from fluxmem_local.storage.journal import record_version
 from fluxmem_local.storage.owner_process import OWNER
+from fluxmem_local.storage.refusals import allow_mention, allow_node
 from fluxmem_local.storage.rows import (
     IN_LIST,
     add_mention,
@@ -111,6 +112,8 @@ class Transaction(LinkChanges):
         self._connection.execute(
             f"UPDATE nodes SET {', '.join(f'{name} = :{name}' for name in columns)} WHERE id = :id", columns
         )
+        if changed:
+            allow_node(self._connection, node.id, node.layer, node.scope, node.content)
         if isinstance(node, SemanticNode):
             self._move_mention(node, old)
 
@@ -266,6 +269,8 @@ class Transaction(LinkChanges):
         node = encoded.node
         columns = node_columns(node, encoded.metadata, encoded.payload) | {"trial_of": trial_of}
         insert_node(self._connection, columns | derived_columns(node.content, vector, self._touch()))
+        if node.variant_of is None:
+            allow_node(self._connection, node.id, node.layer, node.scope, node.content)
         if isinstance(node, SemanticNode) and node.variant_of is None:
             add_mention(self._connection, node.id, node.source, node.chunk_index, node.count, node.created_at)
 
@@ -279,6 +284,7 @@ class Transaction(LinkChanges):
             (node.count, known["id"]),
         )
         add_mention(self._connection, known["id"], node.source, node.chunk_index, node.count, node.created_at)
+        allow_mention(self._connection, known["id"], node.source)
 
     def _move_mention(self, node: SemanticNode, old: sqlite3.Row) -> None:
         """Keep what is known of where a fact was seen in step with its replaced source and count."""

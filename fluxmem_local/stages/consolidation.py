@@ -105,6 +105,7 @@ class StageIII:
             {episode.id: vector for episode, vector in zip(episodes, vectors, strict=True)},
             min_support=self._config.min_support,
             trust_clusters=self._config.num_clusters is not None,
+            spent=await asyncio.to_thread(self._store.spent_episodes),
         )
         planned: list[_Planned] = []
         kept: list[tuple[str, str]] = []
@@ -239,6 +240,8 @@ class StageIII:
             return "an episode or the skill itself was changed meanwhile; run it again"
         if family.skill is None and claimed.intersection(episode.id for episode in family.successes):
             return "another consolidation made a skill of these episodes meanwhile"
+        if family.skill is None and self._store.spent_episodes().intersection(each.id for each in family.successes):
+            return "a skill of these episodes was forgotten meanwhile"
         return None
 
     def _write(self, change: Transaction, plan: _Planned) -> None:

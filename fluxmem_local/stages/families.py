@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +65,7 @@ def find_families(
     *,
     min_support: int,
     trust_clusters: bool,
+    spent: Collection[str] = (),
 ) -> list[Family]:
     """Divide episodes among the skills there are and those to come.
 
@@ -78,6 +79,7 @@ def find_families(
         vectors: unit vectors of all episodes by id, shape ``(d,)``.
         min_support: successes that a new skill needs.
         trust_clusters: the user gave their number: they count even where their episodes aren't alike.
+        spent: ids of episodes whose skill was forgotten: they teach none again.
     """
     episodes = {episode.id: episode for cluster in clusters for episode in cluster}
     groups = _existing(skills, episodes, vectors)
@@ -85,7 +87,7 @@ def find_families(
     families = list(groups)
     for cluster in clusters:
         scope = cluster[0].scope
-        free = [each for each in cluster if counts_as_success(each) and each.id not in taken]
+        free = [each for each in cluster if counts_as_success(each) and not (each.id in taken or each.id in spent)]
         sharing = [group for group in groups if any(taken.get(each.id) is group for each in cluster)]
         in_scope = [group for group in groups if group.skill is not None and group.skill.scope == scope]
         left = []

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import Edge, ProceduralNode, SemanticNode
 from fluxmem_local.memory_store import MemoryStore, Transaction
+from fluxmem_local.text import near_key
 from fluxmem_local.types import Layer, NodeState, Scope
 
 from .families import is_induced
 
-__all__ = ["Merge", "TidyPlan", "apply_tidying", "near_key", "plan_tidying"]
+__all__ = ["Merge", "TidyPlan", "apply_tidying", "plan_tidying"]
 
 DAY_S = 86_400.0
 # An edge that nothing used loses half its weight in this time; each success makes the time longer by as much.
@@ -27,10 +27,6 @@ SUCCESS_FLOOR = 0.3
 # A skill whose episodes were forgotten down to one has one instance's word only.
 MIN_INSTANCES = 2
 _TIDIED_AT = "tidied_at"
-# Signs at the ends of a word that don't change what a fact says. A question mark does, and so does a sign before a
-# number.
-_OPENING = "\"'“”‘’«»„([{「『（"
-_CLOSING = "\"'“”‘’«»)]}」』）.,;:!…。，；：！、"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +97,6 @@ def apply_tidying(change: Transaction, plan: TidyPlan, store: MemoryStore) -> No
         change.set_state([id for id, _ in plan.demoted], NodeState.DEMOTED)
     if store.meta(_TIDIED_AT) != repr(plan.tidied_at):
         change.set_meta(_TIDIED_AT, repr(plan.tidied_at))
-
-
-def near_key(text: str) -> tuple[str, ...]:
-    """Return what texts have in common that differ in case, spacing and outer punctuation of words only.
-
-    Signs inside words and before numbers count, so ``-5``, ``5``, ``1.5`` and ``15`` all differ, as do ``C`` and
-    ``C++``, a question and a statement.
-    """
-    plain = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
-    words = (word.lstrip(_OPENING).rstrip(_CLOSING) for word in plain.split())
-    return tuple(word for word in words if word)
 
 
 def _decayed(store: MemoryStore, edges: Sequence[Edge], now: float) -> tuple[dict[str, float], float]:

@@ -15,7 +15,7 @@ from fluxmem_local.graph import Edit
 from .codec import decode_json, encode_json
 from .records import HistoryEntry
 
-__all__ = ["forget_in_edits", "read_edits", "read_history", "record_version", "write_edit"]
+__all__ = ["edit_without", "forget_in_edits", "read_edits", "read_history", "record_version", "write_edit"]
 
 _EDIT_COLUMNS = "id, kind, reason, granularity, round, kept, episode_id, before, after, created_at"
 # A quote shorter than this is looked for as a whole text only: "ok" stands in many texts by chance.
@@ -171,23 +171,29 @@ def forget_in_edits(connection: sqlite3.Connection, ids: Collection[str], texts:
     changed = 0
     for row in (*met, *(row for row in rest if row["id"] not in known)):
         edit = _edit(connection, row)
-        targets = tuple(target for target in edit.targets if target not in ids)
-        if edit.targets and not targets:
+        cleaned = edit_without(edit, ids, texts)
+        if cleaned is None:
             connection.execute("DELETE FROM edits WHERE id = ?", (edit.id,))
             changed += 1
-            continue
-        cleaned = replace(
-            edit,
-            targets=targets,
-            reason=_without(edit.reason, ids, texts) or "",
-            episode_id=None if edit.episode_id in ids else edit.episode_id,
-            before=_without(edit.before, ids, texts),
-            after=_without(edit.after, ids, texts),
-        )
-        if cleaned != edit:
+        elif cleaned != edit:
             write_edit(connection, cleaned)
             changed += 1
     return changed
+
+
+def edit_without(edit: Edit, ids: Collection[str], texts: Collection[str]) -> Edit | None:
+    """Take nodes and quotes of their texts out of an edit; None when it concerns nothing else."""
+    targets = tuple(target for target in edit.targets if target not in ids)
+    if edit.targets and not targets:
+        return None
+    return replace(
+        edit,
+        targets=targets,
+        reason=_without(edit.reason, ids, texts) or "",
+        episode_id=None if edit.episode_id in ids else edit.episode_id,
+        before=_without(edit.before, ids, texts),
+        after=_without(edit.after, ids, texts),
+    )
 
 
 def _edit(connection: sqlite3.Connection, row: sqlite3.Row) -> Edit:

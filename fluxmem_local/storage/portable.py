@@ -4,7 +4,8 @@ The first line is the header: ``{"type": "header", "format": "fluxmem-local", "v
 ``fingerprint`` and ``dimension``. The last one is ``{"type": "end", "lines": n}``, n being the number of lines before
 it, so that a cut-off file is noticed. Between them stand, in this order and each in order of storing: ``node`` (with
 ``embedding``: base64 of little-endian float32, or null), ``mention`` (where a fact was seen), ``edge``, ``outcome``,
-``version`` (a content that an update replaced), ``edit``, ``ingested`` (digest of a source's content) and ``fact``.
+``version`` (a content that an update replaced), ``edit``, ``ingested`` (digest of a source's content), ``forgotten``
+(what must not come back: see ``storage/refusals.py``) and ``fact``.
 Exporting what was imported into an empty memory gives the same bytes.
 """
 
@@ -55,8 +56,9 @@ def import_lines(store: _Memory, lines: Iterable[str]) -> ImportReport:
     """Take in what ``export_lines`` wrote, all or nothing.
 
     A node whose id, or whose content in its scope, is there already is not doubled; counts then become the larger of
-    the two, so that importing twice changes nothing. Vectors of another embedder are left out: ``fluxmem reindex``
-    makes new ones.
+    the two, so that importing twice changes nothing. What was forgotten here stays away, with its links, until it is
+    added anew, and so does what a task that is over here left unfinished. Vectors of another embedder are left out:
+    ``fluxmem reindex`` makes new ones.
 
     Raises:
         ImportFormatError: a line that cannot be read; the message gives its number, and nothing was imported.
@@ -101,6 +103,8 @@ def _records(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
         yield {"type": "edit", **record, "targets": [target[0] for target in targets]}
     for row in connection.execute("SELECT * FROM ingested ORDER BY source, scope"):
         yield {"type": "ingested", **dict(row)}
+    for row in connection.execute("SELECT * FROM forgotten ORDER BY kind, key"):
+        yield {"type": "forgotten", **dict(row)}
     for row in connection.execute("SELECT key, value FROM meta WHERE key LIKE 'user:%' ORDER BY key"):
         yield {"type": "fact", "key": row["key"].removeprefix("user:"), "value": row["value"]}
 

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from fluxmem_local.errors import FluxMemError, ImportFormatError
-from fluxmem_local.graph import Edit, SemanticNode, edge_may_join
+from fluxmem_local.graph import Edit, ProceduralNode, SemanticNode, edge_may_join
 from fluxmem_local.text import content_key
 from fluxmem_local.types import FloatArray, JsonObject, Layer
 
 from .checks import check_node, check_number, check_text
 from .codec import EDGE_COLUMNS, encode_json, node_from_row, vector_from_blob
 from .journal import read_edits, write_edit
+from .left_out import LeftOut, runs
+from .refusals import KINDS, take_in
 from .rows import (
     IN_LIST,
     derived_columns,
@@ -51,13 +53,17 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """What an import took in; ``num_known`` nodes were there already, ``num_unembedded`` have no usable vector."""
+    """What an import took in; ``num_known`` nodes were there already, ``num_unembedded`` have no usable vector.
+
+    ``num_forgotten`` were left out because they had been forgotten here; adding them anew brings them back.
+    """
 
     num_nodes: int = 0
     num_known: int = 0
     num_edges: int = 0
     num_edits: int = 0
     num_unembedded: int = 0
+    num_forgotten: int = 0
 
     def to_dict(self) -> dict[str, int]:
         """Return it for JSON."""
@@ -71,6 +77,8 @@ class Importer:
         self._connection = connection
         self._ids: dict[str, str] = {}
         self._new: set[str] = set()
+        self._left_out = LeftOut(connection)
+        self._refusals: list[tuple[str, str]] = []
         self._pending: list[tuple[int, str, str]] = []
         self._keep_vectors = False
         self._revision = 0
@@ -90,6 +98,7 @@ class Importer:
             "version": self._version,
             "edit": self._edit,
             "ingested": self._ingested,
+            "forgotten": self._forgotten,
             "fact": self._fact,
         }
         number, ended = 0, False
@@ -118,7 +127,8 @@ class Importer:
         if not ended:
             raise _bad(number + 1, "the end line is missing, so the file is cut off")
         self._check_originals()
-        return ImportReport(**self._counts)
+        take_in(self._connection, self._refusals)
+        return ImportReport(**self._counts, num_forgotten=self._left_out.num_forgotten)
 
     def _header(self, record: JsonObject) -> None:
         if record.get("format") != FORMAT:
@@ -141,6 +151,8 @@ class Importer:
         row |= {f"scope_{part}": record["scope"].get(part) for part in ("user", "agent", "session")}
         row |= {name: encode_json(record[name], name) for name in ("metadata", "payload")} | {"embedding": None}
         node = node_from_row(row)
+        if isinstance(node, ProceduralNode):
+            node = self._left_out.without_forgotten_sources(node)
         encoded = check_node(node)
         vector = self._vector(record["embedding"])
         known = self._known(node, record)
@@ -150,6 +162,8 @@ class Importer:
             self._connection.execute(
                 "UPDATE nodes SET count = max(count, ?) WHERE id = ?", (record["count"], known["id"])
             )
+            return
+        if self._left_out.takes(node, trial_of=record["trial_of"], source=record["source"]):
             return
         self._ids[node.id] = node.id
         self._new.add(node.id)
@@ -182,11 +196,18 @@ class Importer:
         return vector
 
     def _mention(self, record: JsonObject) -> None:
+        id, source = self._ids.get(record["node_id"]), _text(record["source"])
+        if self._left_out.takes_mention(record["node_id"], id, source):
+            self._connection.execute(
+                "UPDATE nodes SET count = (SELECT sum(times) FROM mentions WHERE node_id = nodes.id) WHERE id = ?",
+                (id,),
+            )
+            return
         id = self._here(record["node_id"])
         self._connection.execute(
             "INSERT INTO mentions VALUES (?, ?, ?, ?, ?) ON CONFLICT (node_id, source, chunk_index) "
             "DO UPDATE SET times = max(times, excluded.times)",
-            (id, _text(record["source"]), int(record["chunk_index"]), int(record["times"]), float(record["at"])),
+            (id, source, int(record["chunk_index"]), int(record["times"]), float(record["at"])),
         )
         self._connection.execute(
             "UPDATE nodes SET count = max(count, (SELECT sum(times) FROM mentions WHERE node_id = nodes.id)) "
@@ -195,6 +216,10 @@ class Importer:
         )
 
     def _edge(self, record: JsonObject) -> None:
+        if self._left_out.holds(record["source_id"], record["target_id"]):
+            return
+        if record["kind"] == "step" and not runs(self._connection, self._here(record["source_id"])):
+            return
         record["source_id"], record["target_id"] = self._here(record["source_id"]), self._here(record["target_id"])
         ends = [record["source_id"], record["target_id"]]
         rows = self._connection.execute(f"SELECT id, layer FROM nodes WHERE id {IN_LIST}", (json.dumps(ends),))
@@ -219,6 +244,8 @@ class Importer:
         self._counts["num_edges"] += 1
 
     def _outcome(self, record: JsonObject) -> None:
+        if self._left_out.holds(record["node_id"], record["episode_id"]):
+            return
         self._connection.execute(
             "INSERT INTO outcomes VALUES (?, ?, ?, ?) ON CONFLICT (node_id, episode_id) "
             "DO UPDATE SET helped = max(helped, excluded.helped), hurt = max(hurt, excluded.hurt)",
@@ -246,15 +273,27 @@ class Importer:
     def _edit(self, record: JsonObject) -> None:
         if read_edits(self._connection, edit_id=record["id"]):
             return
-        edit = Edit(**self._renamed(record) | {"targets": tuple(self._renamed(record["targets"]))})
+        edit = self._left_out.cleaned(
+            Edit(**self._renamed(record) | {"targets": tuple(self._renamed(record["targets"]))})
+        )
+        if edit is None:
+            return
         write_edit(self._connection, edit)
         self._counts["num_edits"] += 1
 
     def _ingested(self, record: JsonObject) -> None:
+        if record["source"] in self._left_out.sources:
+            # Else the source would be passed over as known when it is added anew.
+            return
         self._connection.execute(
             "INSERT OR IGNORE INTO ingested VALUES (?, ?, ?)",
             (_text(record["source"]), _text(record["scope"]), _text(record["digest"])),
         )
+
+    def _forgotten(self, record: JsonObject) -> None:
+        if record["kind"] not in KINDS:
+            raise ValueError(f"{record['kind']!r} is no kind of refusal; known are {', '.join(KINDS)}")
+        self._refusals.append((record["kind"], _text(record["key"])))
 
     def _fact(self, record: JsonObject) -> None:
         self._connection.execute(

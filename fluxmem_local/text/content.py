@@ -9,9 +9,13 @@ import regex
 
 from fluxmem_local.errors import InvalidInputError
 
-__all__ = ["check_text", "content_key", "is_blank"]
+__all__ = ["check_text", "content_key", "is_blank", "near_key"]
 
 _BLANK = regex.compile(r"[\s\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\u2800]*+")
+# Signs at the ends of a word that don't change what a fact says. A question mark does, and so does a sign before a
+# number.
+_OPENING = "\"'“”‘’«»„([{「『（"
+_CLOSING = "\"'“”‘’«»)]}」』）.,;:!…。，；：！、"
 
 
 def is_blank(text: str) -> bool:
@@ -27,6 +31,17 @@ def content_key(text: str) -> str:
     """Return the SHA-256 (hex) that equal contents share, whatever their case, spacing or Unicode composition."""
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", check_text(text)).casefold())
     return hashlib.sha256(" ".join(folded.split()).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def near_key(text: str) -> tuple[str, ...]:
+    """Return what texts have in common that differ in case, spacing and outer punctuation of words only.
+
+    Signs inside words and before numbers count, so ``-5``, ``5``, ``1.5`` and ``15`` all differ, as do ``C`` and
+    ``C++``, a question and a statement.
+    """
+    plain = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    words = (word.lstrip(_OPENING).rstrip(_CLOSING) for word in plain.split())
+    return tuple(word for word in words if word)
 
 
 def check_text(text: str) -> str:

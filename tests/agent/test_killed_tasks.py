@@ -72,7 +72,7 @@ def test_reading_leaves_it_and_verifying_names_it(folder: Path) -> None:
         assert agent.stats["generation"] == generation
 
 
-@pytest.mark.parametrize("how", ["add", "forget", "fix"])
+@pytest.mark.parametrize("how", ["add", "forget", "import", "fix"])
 async def test_the_first_change_ends_it_with_all_that_it_left(folder: Path, how: str) -> None:
     with opened(folder) as agent:
         (fact,) = agent.store.select(layers=(Layer.SEMANTIC,))

@@ -21,8 +21,9 @@ from fluxmem_local.graph import (
     StepLinkEdge,
 )
 from fluxmem_local.memory_store import MemoryStore, Outcome
-from fluxmem_local.stages.tidying import DAY_S, TidyPlan, apply_tidying, near_key, plan_tidying
+from fluxmem_local.stages.tidying import DAY_S, TidyPlan, apply_tidying, plan_tidying
 from fluxmem_local.storage.owner_process import OWNER, this_process
+from fluxmem_local.text import near_key
 from fluxmem_local.types import NodeState, Scope
 
 NOW = 2_000_000_000.0
