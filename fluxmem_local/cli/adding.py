@@ -87,19 +87,26 @@ def add(
     reports: list[IngestReport] = []
     errors: list[str] = []
     with session.open(embedder=True, create=True, chunk_size=chunk_size) as agent:
-        for number, (name, read) in enumerate(entries, start=1):
-            try:
-                found = read_source(name, read(), chunk_size=agent.config.chunk_size, **settings)
-                with progress(f"{number}/{len(entries)} {Path(name).name}", len(found.facts)) as advance:
-                    coming = agent.ingest(name, found.facts, found.digest, scope, on_progress=advance)
-                    reports.append(asyncio.run(coming))
-            except (FluxMemError, OSError) as error:
-                if isinstance(error, (ModelError, StorageError)) and not isinstance(error, ImportFormatError):
-                    # A model or memory that cannot be used: no further file would fare better, nor wait less long.
-                    raise
-                message = " ".join(str(error).split())
-                errors.append(message if name in message else f"{name}: {message}")
-    _print_reports(session, reports, errors, named.num_passed_over)
+        try:
+            for number, (name, read) in enumerate(entries, start=1):
+                try:
+                    found = read_source(name, read(), chunk_size=agent.config.chunk_size, **settings)
+                    with progress(f"{number}/{len(entries)} {Path(name).name}", len(found.facts)) as advance:
+                        coming = agent.ingest(name, found.facts, found.digest, scope, on_progress=advance)
+                        reports.append(asyncio.run(coming))
+                except (FluxMemError, OSError) as error:
+                    if isinstance(error, (ModelError, StorageError)) and not isinstance(error, ImportFormatError):
+                        # A model or memory that cannot be used: no further file would fare better, nor wait less long.
+                        raise
+                    message = " ".join(str(error).split())
+                    errors.append(message if name in message else f"{name}: {message}")
+        # Ctrl-C too: what was stored until then stays, and is told before the word on why it ended.
+        except BaseException:
+            if reports or errors:
+                _print_reports(session, reports, errors, named.num_passed_over, num_all=len(entries))
+                note("stopped before the end; the same command goes on where it stopped")
+            raise
+    _print_reports(session, reports, errors, named.num_passed_over, num_all=len(entries))
     if errors:
         sys.exit(BAD_INPUT)
 
@@ -116,7 +123,9 @@ def _json_object(text: str | None) -> dict[str, Any]:
     return value
 
 
-def _print_reports(session: Session, reports: list[IngestReport], errors: list[str], num_passed_over: int) -> None:
+def _print_reports(
+    session: Session, reports: list[IngestReport], errors: list[str], num_passed_over: int, *, num_all: int
+) -> None:
     for message in errors:
         note(f"error: {message}")
     num_unchanged = sum(report.unchanged for report in reports)
@@ -127,6 +136,7 @@ def _print_reports(session: Session, reports: list[IngestReport], errors: list[s
         "num_removed": sum(len(report.removed) for report in reports),
         "num_unchanged_sources": num_unchanged,
         "num_passed_over": num_passed_over,
+        "num_not_reached": num_all - len(reports) - len(errors),
     }
     if session.as_json:
         print_json({**totals, "sources": reports, "errors": errors})
@@ -138,6 +148,7 @@ def _print_reports(session: Session, reports: list[IngestReport], errors: list[s
         "outdated and forgotten": totals["num_removed"],
         "sources unchanged": num_unchanged,
         "files passed over": num_passed_over,
+        "sources not reached": totals["num_not_reached"],
     }
     always = ("facts", "new", "sources")
     click.echo(", ".join(f"{what}: {number}" for what, number in named.items() if number or what in always))

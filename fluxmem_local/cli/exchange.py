@@ -12,6 +12,7 @@ from fluxmem_local.errors import ImportFormatError
 from .files import written_whole
 from .output import count_of, note, print_json
 from .session import NamedPath, Session, Verb
+from .sources import readable_name
 
 __all__ = ["COMMANDS"]
 
@@ -28,6 +29,8 @@ def export(session: Session, output: str) -> None:
     """
     with session.open() as agent:
         if output == "-":
+            # JSON Lines are UTF-8, whatever the terminal's encoding.
+            sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
             agent.export(sys.stdout)
             sys.stdout.flush()
             return
@@ -89,7 +92,9 @@ def graph(session: Session, output: Path, title: str | None) -> None:
 
     with session.open() as agent:
         nodes, edges = agent.store.select(), agent.store.edges()
-        page = render_graph_page(nodes, edges, title=title or str(session.directory), edits=agent.store.edits())
+        page = render_graph_page(
+            nodes, edges, title=readable_name(title or session.directory), edits=agent.store.edits()
+        )
     with written_whole(output) as file:
         file.write(page)
     if session.as_json:

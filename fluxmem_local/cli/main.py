@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -14,7 +15,7 @@ import click
 from fluxmem_local.errors import FluxMemError
 
 from .output import BAD_INPUT, EXIT_CODES, INTERRUPTED, OK, exit_code
-from .session import NamedPath, Session
+from .session import NamedPath, Session, VerbGroup
 
 __all__ = ["cli", "main"]
 
@@ -46,7 +47,7 @@ _VERBS: dict[str, tuple[str, str]] = {
 }
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(VerbGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_VERBS)
 
@@ -56,6 +57,12 @@ class _LazyGroup(click.Group):
         module = import_module(f"fluxmem_local.cli.{_VERBS[cmd_name][0]}")
         command: click.Command = module.COMMANDS[cmd_name]
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments of all levels; a NUL byte, which no file's name can hold, is refused in each."""
+        if any("\0" in argument for argument in args):
+            ctx.fail("an argument holds a NUL byte; give text, and paths of files that can exist")
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; a reader of its output that goes away, as `head` does, ends it quietly."""
@@ -68,6 +75,9 @@ class _LazyGroup(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line and exit with the code that ``fluxmem --help`` documents."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # A path may hold bytes that are no text; they are shown as such, and in JSON they are its own escape.
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             code = super().main(*args, **{**kwargs, "prog_name": "fluxmem", "standalone_mode": False})
         except click.UsageError as error:

@@ -12,12 +12,12 @@ from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.models.registry import import_model, list_models, model_path, verify_model
 
 from .output import FAILED, note, print_json, print_table, to_data
-from .session import Session, Verb
+from .session import Session, Verb, VerbGroup
 
 __all__ = ["COMMANDS"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def models() -> None:
     """List, check, import and prepare the local models. Nothing is ever fetched from a network.
 

@@ -66,7 +66,8 @@ def to_data(value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     """Print a result as one JSON value."""
-    click.echo(json.dumps(to_data(value), ensure_ascii=False, indent=2, default=str))
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    click.echo(json.dumps(to_data(value), ensure_ascii=not unicode, indent=2, default=str))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import sys
@@ -20,7 +21,7 @@ from fluxmem_local.types import Scope
 if TYPE_CHECKING:
     from fluxmem_local.agent.agent import FluxMemAgent
 
-__all__ = ["NamedPath", "Session", "Verb", "read_file", "read_text", "scope_options"]
+__all__ = ["NamedPath", "Session", "Verb", "VerbGroup", "read_file", "read_text", "scope_options"]
 
 
 class NamedPath(click.Path):
@@ -102,6 +103,20 @@ class Verb(click.Command):
         """Hand the shared options to the session, then run the verb."""
         ctx.ensure_object(Session).narrow(ctx.params.pop("_memory"), ctx.params.pop("_as_json"))
         return super().invoke(ctx)
+
+
+class VerbGroup(click.Group):
+    """Verbs of one word more; one that is misspelt is answered with the nearest."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or end with a usage error that names the nearest one."""
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], known, n=1)
+            ctx.fail(f"there is no verb {args[0]!r}; " + (f"did you mean {near[0]!r}?" if near else "see --help"))
+        return super().resolve_command(ctx, args)
 
 
 def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:

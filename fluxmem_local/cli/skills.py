@@ -9,12 +9,12 @@ from fluxmem_local.graph import ProceduralNode
 from fluxmem_local.types import Layer, NodeState, Scope
 
 from .output import note, print_json, print_table, shortened, visible
-from .session import Session, Verb, scope_options
+from .session import Session, Verb, VerbGroup, scope_options
 
 __all__ = ["COMMANDS"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def skills() -> None:
     """List skills, or show one with its versions.
 

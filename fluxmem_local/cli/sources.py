@@ -132,7 +132,7 @@ def read_source(
     return Source(digest=hashlib.sha256(how + content).hexdigest(), facts=tuple(facts))
 
 
-def readable_name(file: Path) -> str:
+def readable_name(file: Path | str) -> str:
     """Return a path as a text that can be stored; bytes that are no UTF-8 stand as ``\\xff``."""
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 

@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -34,6 +35,25 @@ _PACKAGES = (
 )
 
 
+# What --json calls each of them, and what it is for people.
+_NAMES = {
+    "num_semantic_nodes": "facts",
+    "num_episodic_nodes": "episodes",
+    "num_procedural_nodes": "skills",
+    "num_ground_edges": "links from facts to episodes",
+    "num_distill_edges": "links from episodes to skills",
+    "num_step_edges": "links of running tasks",
+    "num_trial_nodes": "memories on trial in a running task",
+    "num_demoted_nodes": "memories put aside, not searched",
+    "num_edits": "repairs",
+    "num_unembedded": "memories without a vector",
+    "size_bytes": "size on disk",
+    "generation": "changes so far",
+    "dimension": "numbers in a vector",
+    "fingerprint": "embedder",
+}
+
+
 @click.command(cls=Verb)
 @click.pass_obj
 def stats(session: Session) -> None:
@@ -48,7 +68,7 @@ def stats(session: Session) -> None:
     if session.as_json:
         print_json(counted)
     else:
-        print_table(["what", "value"], counted.items())
+        print_table(["what", "number"], [[_NAMES.get(name, name), _written(name, counted[name])] for name in counted])
 
 
 @click.command(cls=Verb)
@@ -95,6 +115,12 @@ def reindex(session: Session) -> None:
         print_json(report)
     else:
         click.echo(f"embedded {report.num_embedded} memories; the vectors are by {report.fingerprint}")
+
+
+def _written(name: str, value: Any) -> str:
+    if name == "size_bytes":
+        return f"{value / 1024:,.0f} KiB" if value < 1024**2 else f"{value / 1024**2:,.1f} MiB"
+    return "none yet" if value is None else str(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -87,6 +88,7 @@ def _move_to_cpu(loaded: LoadedLLM | LoadedEmbedder) -> bool:
 
 _loaded: WeakValueDictionary[tuple[str, ...], Any] = WeakValueDictionary()
 _loading = threading.Lock()
+_converting = threading.Lock()
 
 
 def prepare_model(name: str | Path, progress: Callable[[str], None] | None = None) -> PreparedModel:
@@ -225,6 +227,22 @@ def _quiet_progress() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
+@contextlib.contextmanager
+def _no_conversion_bar() -> Iterator[None]:
+    """Hide the bar of transformers' GGUF reader, which its own setting for bars does not reach."""
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    with _converting:
+        shown = getattr(reader, "tqdm", None)
+        if shown is not None:
+            reader.tqdm = functools.partial(shown, disable=True)
+        try:
+            yield
+        finally:
+            if shown is not None:
+                reader.tqdm = shown
+
+
 def _device(device: str) -> str:
     import torch
 
@@ -279,7 +297,7 @@ def _convert(gguf: Path, sha256: str, folder: Path) -> None:
 
     where = {"gguf_file": gguf.name, "local_files_only": True, "trust_remote_code": False}
     try:
-        with _quiet_progress():
+        with _quiet_progress(), _no_conversion_bar():
             tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)
             model = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **where)
     except (ValueError, KeyError, TypeError, RuntimeError, ImportError, AttributeError) as error:

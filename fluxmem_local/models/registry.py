@@ -46,6 +46,7 @@ __all__ = [
 _METHODS = ("likelihood", "json")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_GGUF_START = b"GGUF"
 _LOCK_TIMEOUT_S = 30.0
 
 
@@ -209,8 +210,7 @@ def locate_model(name: str | Path) -> LocatedModel:
     """Find a model by registry name, by its folder, or by its .gguf file. Nothing is imported and nothing is fetched.
 
     Raises:
-        ModelNotFoundError: there is none; the message says how to get one.
-        ModelError: the folder holds no model that may be loaded.
+        ModelNotFoundError: there is none that may be loaded; the message says how to get one.
     """
     entry = _entries().get(str(name))
     if entry is not None:
@@ -219,11 +219,12 @@ def locate_model(name: str | Path) -> LocatedModel:
         raise InvalidInputError("a model name must not be blank; `fluxmem models list` shows the names")
     path = Path(name).expanduser().absolute()
     if path.suffix.lower() == ".gguf" and path.is_file():
+        _check_gguf(path)
         return LocatedModel(ModelEntry(name=path.stem, kind="llm", gguf=path.name), path.parent, path)
     if path.is_dir():
         return _inspect(path)
     if path.is_file():
-        raise ModelError(f"{path} is no model; give a folder with safetensors weights, or a .gguf file")
+        raise ModelNotFoundError(f"{path} is no model; give a folder with safetensors weights, or a .gguf file")
     raise ModelNotFoundError(
         f"no model {str(name)!r}: not a registered name ({', '.join(_entries())}), "
         f"and no folder or .gguf file at {path}. "
@@ -240,8 +241,7 @@ def import_model(path: str | Path, name: str | None = None) -> ModelStatus:
 
     Raises:
         InvalidInputError: the name is taken or has signs other than a-z, 0-9, dot, dash and underscore.
-        ModelNotFoundError: nothing is at the path.
-        ModelError: it holds no model that may be loaded.
+        ModelNotFoundError: nothing is at the path, or no model that may be loaded.
     """
     source = Path(path).expanduser().absolute()
     located = locate_model(source)
@@ -346,25 +346,41 @@ def _inspect(directory: Path) -> LocatedModel:
     if not (directory / "config.json").is_file():
         files = sorted(directory.glob("*.gguf"))
         if len(files) == 1:
+            _check_gguf(files[0])
             return LocatedModel(replace(entry, gguf=files[0].name), directory, files[0])
-        raise ModelError(
+        raise ModelNotFoundError(
             f"{directory} is no model folder: it has no config.json"
             + (f" and {len(files)} .gguf files; give one of them" if files else "; give a folder that has one")
         )
     if not any(directory.glob("*.safetensors")):
         pickled = next((file.name for file in sorted(directory.iterdir()) if file.suffix in _PICKLED), None)
-        raise ModelError(
+        raise ModelNotFoundError(
             f"{directory} has no safetensors weights"
             + (f", only {pickled}, a format that can run code when it is loaded" if pickled else "")
             + "; convert it to safetensors where it was made (save_pretrained does), then give that folder"
         )
-    config = read_json(directory / "config.json")
-    names = config.get("architectures") or []
+    try:
+        config = json.loads((directory / "config.json").read_text("utf-8"))
+        names = config.get("architectures") or []
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelNotFoundError(
+            f"{directory} is no model folder: its config.json cannot be read ({error}); get the model again"
+        ) from error
     causal = any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in names)
     if (directory / "modules.json").is_file() or not causal:
         return LocatedModel(replace(entry, kind="embedder"), directory)
     length = config.get("max_position_embeddings")
     return LocatedModel(replace(entry, context_length=length if isinstance(length, int) else None), directory)
+
+
+def _check_gguf(file: Path) -> None:
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(len(_GGUF_START))
+    except OSError as error:
+        raise ModelNotFoundError(f"{file} cannot be read: {error.strerror or error}; check its rights") from error
+    if start != _GGUF_START:
+        raise ModelNotFoundError(f"{file} is no GGUF file, whatever its name says; get it again, or give a folder")
 
 
 def read_json(path: Path) -> Any:

@@ -3,8 +3,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from fluxmem_local.agent.agent import FluxMemAgent
+from fluxmem_local.errors import ModelError, StorageError
 
 from .conftest import Fluxmem
 
@@ -150,3 +154,47 @@ def test_blank_stdin_is_an_error(fluxmem: Fluxmem) -> None:
     assert "blank" in fluxmem("add", "-", stdin=" \n\t", code=2).stderr
     assert "offset 1" in fluxmem("add", "-", stdin=b"a\xff", code=2).stderr
     assert _contents(fluxmem) == {}
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "\ninterrupted"),
+        (StorageError("the disk is full"), 4, "error: the disk is full"),
+        (ModelError("the model cannot work"), 3, "error: the model cannot work"),
+    ],
+    ids=["Ctrl-C", "full disk", "broken model"],
+)
+def test_an_add_that_is_stopped_says_what_it_stored(
+    fluxmem: Fluxmem, write: Write, monkeypatch: pytest.MonkeyPatch, stop: BaseException, code: int, said: str
+) -> None:
+    folder = write("a.txt", "The lease ends in May.").parent
+    for name in ("b.txt", "c.txt", "d.txt"):
+        write(name, f"What {name} says.")
+    ingest = FluxMemAgent.ingest
+
+    async def stopping(self: FluxMemAgent, source: str, *given: Any, **options: Any) -> Any:
+        if source.endswith("c.txt"):
+            raise stop
+        return await ingest(self, source, *given, **options)
+
+    monkeypatch.setattr(FluxMemAgent, "ingest", stopping)
+    result = fluxmem("add", str(folder), code=code)
+    assert result.stdout == "facts: 2, new: 2, sources: 2, sources not reached: 2\n"
+    assert result.stderr == f"stopped before the end; the same command goes on where it stopped\n{said}\n"
+    monkeypatch.setattr(FluxMemAgent, "ingest", ingest)
+    report = fluxmem.data("add", str(folder))
+    assert (report["num_new"], report["num_unchanged_sources"], report["num_not_reached"]) == (2, 2, 0)
+
+
+def test_an_add_that_is_stopped_at_once_says_only_why(
+    fluxmem: Fluxmem, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(write("a.txt", "The lease ends in May."))
+
+    async def stopping(self: FluxMemAgent, *given: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FluxMemAgent, "ingest", stopping)
+    result = fluxmem("add", file, code=130)
+    assert (result.stdout, result.stderr) == ("", "\ninterrupted\n")

@@ -116,3 +116,41 @@ def test_adding_under_a_source_that_is_no_utf8_is_bad_input(fluxmem: Fluxmem, wr
     assert report["num_new"] == 0
     (error,) = report["errors"]
     assert "half a surrogate pair" in error
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file systems refuse such names")
+def test_files_whose_names_are_no_utf8_are_written_and_named(fluxmem: Fluxmem, tmp_path: Path) -> None:
+    fluxmem("add", "-", stdin="The lease ends in May.")
+    page, lines = tmp_path / f"graph{HALF}.html", tmp_path / f"memory{HALF}.jsonl"
+    assert r"graph\udcff.html: 1 node" in fluxmem("graph", "-o", str(page), "--title", f"a{HALF}").stdout
+    assert r"<title>a\xff" in page.read_text("utf-8")
+    assert fluxmem.data("graph", "-o", str(page))["file"] == str(page)
+    assert "wrote 4 lines" in fluxmem("export", "-o", str(lines)).stderr
+    assert fluxmem.data("export", "-o", str(lines)) == {"file": str(lines), "num_lines": 4}
+    fluxmem.memory = tmp_path / f"memory{HALF}"
+    assert r"memory\udcff" in fluxmem("init").stdout
+    assert fluxmem.data("import", str(lines))["num_nodes"] == 1
+    fluxmem("graph", "-o", str(page))
+    assert "memory" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--memory", "a\0b", "init"),
+        ("stats", "--memory", "a\0b"),
+        ("add", "a\0b"),
+        ("record", "a\0b"),
+        ("import", "a\0b"),
+        ("export", "-o", "a\0b"),
+        ("graph", "-o", "a\0b"),
+        ("demo", "--directory", "a\0b"),
+        ("models", "path", "a\0b"),
+        ("models", "import", "a\0b"),
+        ("run", "plan", "--", "a\0b"),
+    ],
+    ids=lambda arguments: " ".join(arguments).replace("\0", "NUL"),
+)
+def test_a_nul_byte_in_an_argument_is_bad_input(fluxmem: Fluxmem, arguments: tuple[str, ...]) -> None:
+    assert "an argument holds a NUL byte" in fluxmem(*arguments, code=2).stderr
+    assert not fluxmem.memory.exists()

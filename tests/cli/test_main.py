@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -221,3 +222,34 @@ def test_an_interrupt_ends_the_program_that_runs_and_records_it(tmp_path: Path) 
         assert isinstance(episode, EpisodicNode)
         assert episode.status == "interrupted"
         assert agent.verify().problems == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [(["serch", "lease"], "search"), (["models", "lst"], "list"), (["skills", "shwo", "x"], "show")],
+)
+def test_a_misspelt_verb_is_answered_with_the_nearest(arguments: list[str], near: str) -> None:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 2
+    assert f"did you mean {near!r}?" in result.stderr
+
+
+def test_a_verb_like_none_is_answered_with_where_they_are_listed() -> None:
+    result = CliRunner().invoke(cli, ["xyzzy"])
+    assert (result.exit_code, "there is no verb 'xyzzy'; see --help" in result.stderr) == (2, True)
+
+
+def test_an_option_in_place_of_a_verb_is_named_as_an_option() -> None:
+    assert "No such option" in CliRunner().invoke(cli, ["--serch"]).stderr
+
+
+def test_json_is_json_where_stdout_is_no_utf8(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("Die Miete beträgt 900 €.", "utf-8")
+    env = {"FLUXMEM_EMBEDDING_MODEL": "none", "FLUXMEM_HOME": str(tmp_path / "m"), "PYTHONIOENCODING": "ascii"}
+    assert _run("add", str(file), env=env).returncode == 0
+    (hit,) = json.loads(_run("--json", "search", "Miete", env=env).stdout)
+    assert hit["content"] == "Die Miete beträgt 900 €."
+    exported = [json.loads(line) for line in _run("export", env=env).stdout.splitlines()]
+    assert exported[1]["content"] == "Die Miete beträgt 900 €."
+    assert _run("search", "Miete", env=env).returncode == 0

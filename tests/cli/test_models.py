@@ -52,3 +52,30 @@ def test_import_copies_and_a_changed_file_is_noticed(fluxmem: Fluxmem, tmp_path:
 def test_what_is_no_model_is_named(fluxmem: Fluxmem, tmp_path: Path) -> None:
     assert "nowhere" in fluxmem("models", "path", "nowhere", code=2).stderr
     assert "nowhere" in fluxmem("models", "import", str(tmp_path / "nowhere"), code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("notes.txt", b"text", "is no model"),
+        ("fake.gguf", b"text", "is no GGUF file"),
+        ("empty", None, "has no config.json"),
+        ("broken/config.json", b"{", "its config.json cannot be read"),
+        ("listed/config.json", b"[]", "its config.json cannot be read"),
+        ("pickled/config.json", b"{}", "no safetensors weights"),
+    ],
+)
+def test_what_holds_no_model_is_bad_input(
+    fluxmem: Fluxmem, tmp_path: Path, name: str, content: bytes | None, problem: str
+) -> None:
+    path = tmp_path / name
+    if content is None:
+        path.mkdir()
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    given = path.parent if path.name == "config.json" else path
+    if name.startswith(("broken", "listed")):
+        (given / "model.safetensors").write_bytes(b"")
+    for verb in ("path", "import", "prepare", "verify"):
+        assert problem in fluxmem("models", verb, str(given), code=2).stderr, verb

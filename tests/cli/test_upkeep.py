@@ -14,7 +14,12 @@ from .conftest import Fluxmem
 def test_stats_and_verify(fluxmem: Fluxmem) -> None:
     fluxmem("add", "-", stdin="One.")
     assert fluxmem.data("stats")["num_semantic_nodes"] == 1
-    assert "num_semantic_nodes\t1" in fluxmem("stats").stdout
+    shown = fluxmem("stats").stdout.splitlines()
+    assert shown[:3] == ["facts\t1", "episodes\t0", "skills\t0"]
+    assert "embedder\thash-embedder-1/64" in shown
+    # Nothing in it is a name from the code.
+    assert not [line for line in shown if "_" in line.split("\t")[0]]
+    assert len(shown) == len(fluxmem.data("stats"))
     assert fluxmem.data("verify")["ok"] is True
     assert fluxmem("verify").stdout.splitlines()[-1] == "nothing is wrong"
 

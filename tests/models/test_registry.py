@@ -251,3 +251,15 @@ def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
     assert cache_directory() == tmp_path / "fluxmem" / "models"
     monkeypatch.setenv("FLUXMEM_MODELS", str(tmp_path / "own"))
     assert cache_directory() == tmp_path / "own"
+
+
+def test_a_conversion_shows_no_bar_of_the_library(capfd):
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    from fluxmem_local.models.loading import _no_conversion_bar
+
+    bar = reader.tqdm
+    with _no_conversion_bar():
+        assert list(reader.tqdm(range(3), desc="Converting")) == [0, 1, 2]
+    assert reader.tqdm is bar
+    assert capfd.readouterr().err == ""
