@@ -152,6 +152,7 @@ class MemoryStore(MemoryReader):
             InvalidInputError: nothing, or ids together with something else, was given.
             NotFoundError: an unknown id, or a source or scope without nodes.
         """
+        self._database.check_writable()
         if not dry_run:
             self._end_dead_tasks()
             # Before the commit, so that a crash right after it leaves no vector of what was forgotten.
@@ -223,7 +224,7 @@ class MemoryStore(MemoryReader):
             for key, value, known in (("fingerprint", fingerprint, stored), ("dimension", dimension, size))
             if value is not None and known is None
         ]
-        if new:
+        if new and not self._database.read_only:
             with self._database.write() as connection:
                 connection.executemany(
                     "INSERT OR IGNORE INTO meta VALUES (?, ?)", [(key, str(value)) for key, value in new]

@@ -19,6 +19,7 @@ from fluxmem_local.errors import (
 )
 
 from .lock import WriterLock
+from .read_only import is_read_only, resting, uri_of
 from .schema import APPLICATION_ID, SCHEMA_VERSION, migrate
 
 __all__ = ["DATABASE_NAME", "Database"]
@@ -32,7 +33,8 @@ _DAMAGE = ("malformed", "not a database", "no such table", "no such column", "da
 class Database:
     """One memory's SQLite database: WAL, one writer, readers that never wait.
 
-    ``folder`` None keeps it in memory; all threads then share one connection, one at a time.
+    ``folder`` None keeps it in memory; all threads then share one connection, one at a time. A folder that may not be
+    written can be read all the same.
     """
 
     def __init__(self, folder: Path | None, *, create: bool, lock_timeout_s: float) -> None:
@@ -46,6 +48,7 @@ class Database:
         self._depth = 0
         if folder is not None:
             self._prepare(folder, create)
+        self.read_only = folder is not None and is_read_only(self._file)
         self._lock = WriterLock(folder, lock_timeout_s)
         if folder is not None and not self._file.exists():
             with self._lock.held(), self._errors():
@@ -57,10 +60,11 @@ class Database:
                             f"cannot make {self._file}: {error.strerror or error}; free some space or check the rights"
                         ) from error
         with self._errors():
-            self._writer = self._connect()
+            self._writer = self._connect(unchanging=self.read_only and resting(self._file) is not None)
             try:
                 # Without the lock when nothing is to be done: opening must not wait for a writer.
                 if self._writer.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
+                    self.check_writable()
                     with self._lock.held():
                         migrate(self._writer)
             except BaseException:
@@ -89,6 +93,16 @@ class Database:
             with self._lock.held(), self._errors():
                 yield self._writer
             return
+        if self.read_only and (seen := resting(self._file)) is not None:
+            with self._errors():
+                connection = self._connect(unchanging=True)
+                try:
+                    yield connection
+                finally:
+                    connection.close()
+            if resting(self._file) != seen:
+                raise StorageError(f"{self.folder} was changed by another program while it was read; read it again")
+            return
         with self._errors():
             connection = self._take()
             try:
@@ -107,8 +121,10 @@ class Database:
 
         Raises:
             MemoryLockedError: another writer held the memory for the whole waiting time.
+            StorageError: the folder may not be written.
         """
         self._check_open()
+        self.check_writable()
         with self._lock.held(), self._errors():
             name = f"part_{self._depth}"
             if self.in_transaction:
@@ -132,6 +148,18 @@ class Database:
                 self._depth -= 1
                 if self._depth == 0:
                     self._writer_thread = None
+
+    def check_writable(self) -> None:
+        """Refuse to go on when the folder may not be written.
+
+        Raises:
+            StorageError: it may not.
+        """
+        if self.read_only:
+            raise StorageError(
+                f"{self.folder} may not be written by this user, or lies on a read-only medium; nothing was changed; "
+                "it can be read as it is; to change it, get the right to write, or copy the folder elsewhere"
+            )
 
     def checkpoint(self) -> None:
         """Move the log into the main file and empty it, so that deleted text is in neither."""
@@ -206,12 +234,13 @@ class Database:
         os.replace(half, self._file)
         _sync_folder(self._file.parent)
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, *, unchanging: bool = False) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            ":memory:" if self.folder is None else self._file,
+            uri_of(self._file, unchanging=unchanging) if self.read_only else self._file if self.folder else ":memory:",
             timeout=max(self._timeout_s, 1.0),
             isolation_level=None,
             check_same_thread=False,
+            uri=self.read_only,
         )
         try:
             connection.row_factory = sqlite3.Row
@@ -270,6 +299,11 @@ class Database:
             if "locked" in text or "busy" in text:
                 raise MemoryLockedError(
                     f"{where} is locked by another program ({text}); let it end, then retry"
+                ) from error
+            if self.read_only:
+                raise StorageError(
+                    f"{where} cannot be read where it may not be written ({text}): it was not closed, and its last "
+                    "changes are still in its log; copy the folder to where you may write, and open it there"
                 ) from error
             raise StorageError(
                 f"{where} cannot be read or written ({text}); check free space and the folder's rights, then retry"

@@ -67,8 +67,21 @@ def _solve(context: str) -> tuple[str, str, bool]:
 # Method -> (what it is called with, what else each argument may be).
 CALLS: dict[str, tuple[dict[str, Any], dict[str, set[str]]]] = {
     "add_knowledge": (
-        {"text": "Rent is 900.", "source": "b.txt", "chunk_size": 100, "metadata": {"a": 1}, "scope": {"user": "ada"}},
-        {"text": VISIBLE, "source": ANY_TEXT, "chunk_size": {"None", "5", "2**70"}, "metadata": SCOPES},
+        {
+            "text": "Rent is 900.",
+            "source": "b.txt",
+            "chunk_size": 100,
+            "metadata": {"a": 1},
+            "scope": {"user": "ada"},
+            "markdown": None,
+        },
+        {
+            "text": VISIBLE,
+            "source": ANY_TEXT,
+            "chunk_size": {"None", "5", "2**70"},
+            "metadata": SCOPES,
+            "markdown": {"None", "True"},
+        },
     ),
     "add_knowledge_nodes": ({"nodes": [SemanticNode(content="Rent is 900.")]}, {"nodes": {"[]"}}),
     "ingest": (
