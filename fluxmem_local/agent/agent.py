@@ -152,6 +152,8 @@ class FluxMemAgent:
         chunk_size: int | None = None,
         metadata: Mapping[str, Any] | None = None,
         scope: _Scoped = None,
+        *,
+        markdown: bool | None = None,
     ) -> list[str]:
         """Store a text as facts, without any call of the language model.
 
@@ -163,6 +165,8 @@ class FluxMemAgent:
             chunk_size: characters of a fact at most; None: the setting, 512 by default.
             metadata: kept with each fact, and usable as a filter.
             scope: whom the facts belong to; None: everyone.
+            markdown: whether the text has headings that its facts should know, as ``headings`` in their metadata; None:
+                if ``source`` ends as Markdown files do.
 
         Returns:
             The facts' ids in the text's order.
@@ -178,6 +182,7 @@ class FluxMemAgent:
             chunk_size=self.config.chunk_size if chunk_size is None else chunk_size,
             metadata=metadata,
             scope=Scope.coerce(scope),
+            markdown=markdown,
         )
 
     async def add_knowledge_nodes(self, nodes: Sequence[Node]) -> list[str]:

@@ -10,10 +10,10 @@ from typing import Any
 from fluxmem_local.errors import BlankTextError, InvalidInputError, NotFoundError
 from fluxmem_local.graph import DistillEdge, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion
 from fluxmem_local.interfaces import BaseEmbedder
-from fluxmem_local.memory_store import MemoryStore, Receipt
+from fluxmem_local.memory_store import MemoryStore, Receipt, Transaction
 from fluxmem_local.results import ByKey
 from fluxmem_local.storage.checks import check_text
-from fluxmem_local.text import chunk_text, content_key, is_blank
+from fluxmem_local.text import HEADINGS, chunk_document, content_key, is_blank, is_markdown
 from fluxmem_local.types import Layer, Scope
 
 from .arguments import check_flag, check_function, check_id, listed, listed_ids
@@ -48,9 +48,19 @@ class Knowledge:
         self._embedder = embedder
 
     async def add_text(
-        self, text: str, *, source: str, chunk_size: int, metadata: Mapping[str, Any] | None, scope: Scope
+        self,
+        text: str,
+        *,
+        source: str,
+        chunk_size: int,
+        metadata: Mapping[str, Any] | None,
+        scope: Scope,
+        markdown: bool | None = None,
     ) -> list[str]:
         """Store a text as facts of at most ``chunk_size`` characters, and return their ids in the text's order.
+
+        The facts of a Markdown document have the headings that they stand under in their metadata, as ``headings``.
+        ``markdown`` None tells one by the suffix of ``source``.
 
         Raises:
             BlankTextError: the text has no visible character.
@@ -60,9 +70,18 @@ class Knowledge:
         check_text(source, "source")
         if metadata is not None and not isinstance(metadata, Mapping):
             raise InvalidInputError(f"metadata={metadata!r:.200} must be a mapping, as {{'team': 'ops'}}")
+        if markdown is None:
+            markdown = is_markdown(source)
+        check_flag("markdown", markdown)
         facts = [
-            SemanticNode(content=chunk, source=source, chunk_index=index, metadata=dict(metadata or {}), scope=scope)
-            for index, chunk in enumerate(chunk_text(text, chunk_size))
+            SemanticNode(
+                content=chunk.content,
+                source=source,
+                chunk_index=index,
+                metadata={**({HEADINGS: chunk.headings} if chunk.headings else {}), **(metadata or {})},
+                scope=scope,
+            )
+            for index, chunk in enumerate(chunk_document(text, chunk_size, markdown=markdown))
         ]
         return await self.add_nodes(facts)
 
@@ -89,7 +108,8 @@ class Knowledge:
     ) -> IngestReport:
         """Store a source's facts with the digest of its content, all or nothing; known content is passed over.
 
-        Facts that an earlier content of this source held, and that no source states any more, are forgotten.
+        Facts that an earlier content of this source held, and that no source states any more, are forgotten; those that
+        it states still get the place and metadata that it gives them now.
         """
         check_text(source, "source")
         if digest is not None:
@@ -103,7 +123,7 @@ class Knowledge:
         known = self._store.ingested(source, scope) if digest is not None else None
         if known is not None and known == digest:
             return IngestReport(source=source, unchanged=True)
-        # What the source stated before and states still is left alone: it was not said once more.
+        # What the source stated before and states still is not counted again: it was not said once more.
         earlier = {} if known is None else self._facts_of(source, scope)
         fresh = [fact for fact in facts if content_key(fact.content) not in earlier]
         ready: list[Node] = []
@@ -226,12 +246,26 @@ class Knowledge:
             added = change.add_nodes(fresh)
             ids_by_key = {**earlier, **dict(zip((content_key(node.content) for node in fresh), added, strict=True))}
             ids = tuple(ids_by_key[content_key(fact.content)] for fact in facts)
+            self._refresh(change, facts, earlier)
             gone = [id for id in earlier.values() if id not in ids and self._is_stated_once(id)]
             removed = self._store.forget(ids=gone).removed if gone else ()
             if digest is not None:
                 change.set_ingested(source, scope, digest)
         num_new = len({node.id for node in fresh}.intersection(added))
         return IngestReport(source=source, ids=ids, num_new=num_new, removed=removed)
+
+    def _refresh(self, change: Transaction, facts: Sequence[SemanticNode], earlier: Mapping[str, str]) -> None:
+        told: dict[str, SemanticNode] = {}
+        for fact in facts:
+            if (id := earlier.get(content_key(fact.content))) is not None:
+                told.setdefault(id, fact)
+        for node in self._store.get_many(list(told)):
+            fact = told[node.id]
+            if not isinstance(node, SemanticNode) or node.source != fact.source:
+                continue
+            metadata = {key: value for key, value in node.metadata.items() if key != HEADINGS} | dict(fact.metadata)
+            if (node.chunk_index, dict(node.metadata)) != (fact.chunk_index, metadata):
+                change.replace(replace(node, chunk_index=fact.chunk_index, metadata=metadata))
 
     def _is_stated_once(self, id: str) -> bool:
         node = self._store.get(id)

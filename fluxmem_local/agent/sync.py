@@ -139,9 +139,11 @@ class FluxMem:
         chunk_size: int | None = None,
         metadata: Mapping[str, Any] | None = None,
         scope: _Scoped = None,
+        *,
+        markdown: bool | None = None,
     ) -> list[str]:
         """Store a text as facts and return their ids in the text's order."""
-        return self._wait(self._agent.add_knowledge(text, source, chunk_size, metadata, scope))
+        return self._wait(self._agent.add_knowledge(text, source, chunk_size, metadata, scope, markdown=markdown))
 
     def add_knowledge_nodes(self, nodes: Sequence[Node]) -> list[str]:
         """Store nodes of any layer under their own ids, all or none."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from fluxmem_local.errors import BlankTextError, ImportFormatError, InvalidInputError
 from fluxmem_local.graph import SemanticNode
-from fluxmem_local.text import chunk_text, is_blank
+from fluxmem_local.text import HEADINGS, chunk_document, is_blank, is_markdown
 from fluxmem_local.types import Scope
 
 __all__ = ["STDIN", "Found", "Source", "find_files", "read_source", "readable_name"]
@@ -108,28 +108,32 @@ def read_source(
         raise BlankTextError(f"{name} is blank; nothing of it was added")
     if lines is None:
         lines = Path(name).suffix.lower() in _LINES_SUFFIXES
+    markdown = not lines and (is_markdown(name) or is_markdown(source or ""))
     parts = _line_parts(name, text) if lines else iter([(text, {})])
     facts: list[SemanticNode] = []
     for part, record in parts:
-        chunks = chunk_text(part, chunk_size)
-        for index, chunk in enumerate(chunks):
+        for index, chunk in enumerate(chunk_document(part, chunk_size, markdown=markdown)):
             own_id: dict[str, Any] = {"id": record["id"] + (f"/{index}" if index else "")} if "id" in record else {}
             facts.append(
                 SemanticNode(
-                    content=chunk,
+                    content=chunk.content,
                     source=record.get("source", source or name),
                     chunk_index=len(facts),
-                    metadata={**metadata, **record.get("metadata", {})},
+                    metadata={
+                        **({HEADINGS: chunk.headings} if chunk.headings else {}),
+                        **metadata,
+                        **record.get("metadata", {}),
+                    },
                     scope=scope,
                     **own_id,
                 )
             )
     if name == STDIN:
         return Source(digest=None, facts=tuple(facts))
-    how = f"{chunk_size}\n{scope}\n{json.dumps(dict(metadata), sort_keys=True)}\n{source}\n".encode(
-        "utf-8", "surrogatepass"
-    )
-    return Source(digest=hashlib.sha256(how + content).hexdigest(), facts=tuple(facts))
+    how = f"{chunk_size}\n{scope}\n{json.dumps(dict(metadata), sort_keys=True)}\n{source}\n"
+    # What was taken in before facts knew their headings is read again once.
+    how += f"{HEADINGS}\n" if markdown else ""
+    return Source(digest=hashlib.sha256(how.encode("utf-8", "surrogatepass") + content).hexdigest(), facts=tuple(facts))
 
 
 def readable_name(file: Path | str) -> str:

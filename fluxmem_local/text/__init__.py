@@ -1,7 +1,20 @@
 """Text: what is blank, which texts are equal, tokens for lexical search, and chunks."""
 
-from .chunks import chunk_text
+from .chunks import Chunk, chunk_document, chunk_text
 from .content import content_key, is_blank, near_key
+from .headings import HEADINGS, is_markdown
 from .tokens import TOKENIZER_VERSION, tokenize, tokenize_query
 
-__all__ = ["TOKENIZER_VERSION", "chunk_text", "content_key", "is_blank", "near_key", "tokenize", "tokenize_query"]
+__all__ = [
+    "HEADINGS",
+    "TOKENIZER_VERSION",
+    "Chunk",
+    "chunk_document",
+    "chunk_text",
+    "content_key",
+    "is_blank",
+    "is_markdown",
+    "near_key",
+    "tokenize",
+    "tokenize_query",
+]

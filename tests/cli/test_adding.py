@@ -36,7 +36,7 @@ def test_text_and_markdown_become_facts(fluxmem: Fluxmem, write: Write) -> None:
     assert len(stored) == report["num_facts"] >= 2
     for record in stored.values():
         assert record["source"] == str(notes.resolve())
-        assert record["metadata"] == {"team": "ops"}
+        assert record["metadata"] == {"headings": "Lease" if "May" in record["content"] else "Rent", "team": "ops"}
         assert record["scope"] == {"user": "ada", "agent": None, "session": None}
 
 
@@ -198,3 +198,28 @@ def test_an_add_that_is_stopped_at_once_says_only_why(
     monkeypatch.setattr(FluxMemAgent, "ingest", stopping)
     result = fluxmem("add", file, code=130)
     assert (result.stdout, result.stderr) == ("", "\ninterrupted\n")
+
+
+def test_facts_follow_the_headings_and_places_of_their_document(fluxmem: Fluxmem, write: Write) -> None:
+    guide = write("guide.md", "# Install\n\n## Linux\n\n" + "Run the script as root. " * 3)
+    fluxmem("add", str(guide), "--chunk-size", "40")
+    before = _contents(fluxmem)
+    assert {record["metadata"]["headings"] for record in before.values()} == {"Install > Linux"}
+    guide.write_text("Read it all.\n\n# Set up\n\n## Linux\n\n" + "Run the script as root. " * 3)
+    report = fluxmem.data("add", str(guide), "--chunk-size", "40", "--metadata", '{"team": "ops"}')
+    after = _contents(fluxmem)
+    (kept,) = set(before) & set(after)
+    assert after[kept]["id"] == before[kept]["id"]
+    assert after[kept]["metadata"] == {"headings": "Set up > Linux", "team": "ops"}
+    assert (before[kept]["chunk_index"], after[kept]["chunk_index"]) == (1, 2)
+    assert after[kept]["count"] == before[kept]["count"]
+    assert sorted(record["chunk_index"] for record in after.values()) == [0, 1, 2]
+    assert report["num_new"] == 2
+    again = fluxmem.data("add", str(guide), "--chunk-size", "40", "--metadata", '{"team": "ops"}')
+    assert (again["num_unchanged_sources"], _contents(fluxmem)) == (1, after)
+
+
+def test_stdin_is_markdown_when_its_source_is_named_so(fluxmem: Fluxmem) -> None:
+    fluxmem("add", "-", "--source", "notes.md", stdin="# Lease\n\nIt ends in May.")
+    fluxmem("add", "-", stdin="# Rent\n\nIt is 900 euros.")
+    assert [record["metadata"] for record in _contents(fluxmem).values()] == [{"headings": "Lease"}, {}]

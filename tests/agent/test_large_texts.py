@@ -1,0 +1,32 @@
+"""Whole large texts: nothing is cut away, and their tails are found by words and by vectors."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxmem_local.agent.agent import FluxMemAgent
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.testing import HashEmbedder
+
+# Few different words, so that no other chunk shares one with the tail in the hash embedder either; no two lines alike.
+WORDS = ["zero", "one"]
+FILE = "".join(" ".join(WORDS[int(bit)] for bit in f"{number:b}") + ".\n\n" for number in range(75_000))
+LINE = " ".join(FILE[-210_000:].split())
+TAIL = "The zanzibar valve closes at noon."
+
+
+@pytest.mark.parametrize(("body", "size"), [(FILE, 20_000), (LINE, 5_000), ("x" * 200_000, 2_000)])
+@pytest.mark.parametrize("embedder", [None, HashEmbedder(256)])
+async def test_the_tail_of_a_large_text_is_found(body: str, size: int, embedder: HashEmbedder | None) -> None:
+    config = FluxMemConfig(dense_weight=0 if embedder is None else 1, bm25_weight=0 if embedder else 1)
+    async with FluxMemAgent(None, embedder, config) as agent:
+        ids = await agent.add_knowledge(f"{body} {TAIL}", chunk_size=size)
+        contents = [node.content for node in agent.store.get_many(ids)]
+        assert "".join("".join(contents).split()) == "".join((body + TAIL).split())
+        (hit,) = await agent.retrieve("zanzibar valve", top_k=1)
+        assert TAIL in hit.node.content
+
+
+def test_sizes_are_those_that_are_promised() -> None:
+    assert len(FILE.encode()) > 5_000_000
+    assert len(LINE) > 200_000
