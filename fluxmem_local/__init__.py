@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ModelNotFoundError,
         ModelOutputError,
         NotFoundError,
+        OutsideFailureError,
         SchemaVersionError,
         StorageError,
     )
@@ -90,6 +91,7 @@ __all__ = [
     "Node",
     "NodeState",
     "NotFoundError",
+    "OutsideFailureError",
     "ProceduralNode",
     "Receipt",
     "SchemaVersionError",
@@ -130,6 +132,7 @@ _HOMES = {
         "ModelNotFoundError",
         "ModelOutputError",
         "NotFoundError",
+        "OutsideFailureError",
         "SchemaVersionError",
         "StorageError",
     ),

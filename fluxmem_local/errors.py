@@ -11,6 +11,7 @@ FluxMemError
 │   ├── ModelIntegrityError               a model file whose hash is not the registered one
 │   ├── ModelOutputError                  a model's answer that cannot be used
 │   └── EmbedderMismatchError             the memory was written by another embedder
+├── OutsideFailureError                   raised by a task function: what failed is outside of the memory
 └── StorageError
     ├── MemoryNotFoundError               no memory at this path
     ├── MemoryDamagedError                the database is damaged, or is none
@@ -37,6 +38,7 @@ __all__ = [
     "ModelNotFoundError",
     "ModelOutputError",
     "NotFoundError",
+    "OutsideFailureError",
     "SchemaVersionError",
     "StorageError",
 ]
@@ -84,6 +86,17 @@ class ModelOutputError(ModelError):
 
 class EmbedderMismatchError(ModelError):
     """The memory's vectors were made by another embedder."""
+
+
+class OutsideFailureError(FluxMemError):
+    """A task function raises it when it knows that no memory can mend what failed: the task ends without a repair.
+
+    The message is the feedback; ``result`` is what the step had brought forth.
+    """
+
+    def __init__(self, message: str, *, result: str = "") -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class StorageError(FluxMemError):

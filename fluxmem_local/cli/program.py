@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.errors import InvalidInputError, OutsideFailureError
 
 __all__ = ["CONTEXT_FILE_VARIABLE", "Program"]
 
@@ -34,7 +34,11 @@ class Program:
         self._timeout_s = timeout_s
 
     async def __call__(self, context: str) -> tuple[str, str, bool]:
-        """Run once; returns result, feedback and success."""
+        """Run once; returns result, feedback and success.
+
+        Raises:
+            OutsideFailureError: it could not be started, or was stopped at its time-out.
+        """
         with tempfile.TemporaryDirectory(prefix="fluxmem-") as folder:
             file = Path(folder, "context.txt")
             file.write_text(context, encoding="utf-8")
@@ -52,11 +56,14 @@ class Program:
                 start_new_session=True,
             )
         except OSError as error:
-            return "", f"{self._command[0]} could not be started: {error.strerror or error}", False
+            raise OutsideFailureError(f"{self._command[0]} could not be started: {error.strerror or error}") from None
         try:
             out, err = await asyncio.wait_for(process.communicate(context.encode()), self._timeout_s)
         except asyncio.TimeoutError:
-            return "", f"{self._command[0]} was stopped after {self._timeout_s:g} s without an end", False
+            # No wording can be as sure as who stopped it.
+            raise OutsideFailureError(
+                f"{self._command[0]} was stopped after {self._timeout_s:g} s without an end"
+            ) from None
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):

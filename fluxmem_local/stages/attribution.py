@@ -121,6 +121,8 @@ async def diagnose(
         llm: None lets the rules decide alone.
         config: the settings.
     """
+    if failure.outside:
+        return decide(failure, Evidence(inside=(), outside=()), Voice(), tried=tried, config=config)
     cut = [id for trial in tried if trial.action == "prune" for id in trial.targets]
     evidence = await gather_evidence(
         failure, store=store, retriever=retriever, embedder=embedder, config=config, exclude=cut

@@ -32,7 +32,10 @@ _BM25_K1, _BM25_B = 1.5, 0.75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One failed round: what was to be done, what the step saw, what came of it."""
+    """One failed round: what was to be done, what the step saw, what came of it.
+
+    ``outside`` tells that the task function itself knows the failure to be outside of the memory.
+    """
 
     task: str
     observation: str
@@ -43,6 +46,7 @@ class Failure:
     episode_id: str
     scope: Scope
     round: int = 1
+    outside: bool = False
 
     @property
     def doing(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.errors import InvalidInputError, OutsideFailureError
 
 from .feedback import describe_exception
 
@@ -22,12 +22,16 @@ ExecuteFn: TypeAlias = Callable[[str], Awaitable[Outcome3] | Outcome3]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What came of one execution; ``seconds`` is its wall time."""
+    """What came of one execution; ``seconds`` is its wall time.
+
+    ``outside`` tells that the task function itself knows the failure to be outside of the memory.
+    """
 
     result: str
     feedback: str
     success: bool
     seconds: float
+    outside: bool = False
 
 
 async def execute(execute_fn: ExecuteFn, context: str) -> Execution:
@@ -41,6 +45,14 @@ async def execute(execute_fn: ExecuteFn, context: str) -> Execution:
         returned: Any = execute_fn(context)
         if inspect.isawaitable(returned):
             returned = await returned
+    except OutsideFailureError as error:
+        return Execution(
+            result=_storable(str(error.result)),
+            feedback=_storable(str(error)),
+            success=False,
+            seconds=time.perf_counter() - started,
+            outside=True,
+        )
     # Whatever the user's function raises is what the step has to say; cancellation is no Exception and passes.
     except Exception as error:
         return Execution(

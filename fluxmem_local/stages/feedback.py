@@ -11,6 +11,8 @@ __all__ = [
     "SPECIFIC",
     "describe_exception",
     "lack_sign",
+    "mentions",
+    "missing_command",
     "outside_sign",
     "refusal_sign",
     "same_feedback",
@@ -39,11 +41,22 @@ _OUTSIDE = re.compile(
     | no\ssuch\shost | name\sor\sservice\snot\sknown | name\sresolution | network\s(?:is\s)?(?:unreachable|down)
     | no\sroute\sto\shost | permission\sdenied | rate\slimit | too\smany\srequests | quota\s(?:is\s)?(?:exceeded|used)
     | no\sspace\sleft | disk\s(?:is\s)?full | input/output\serror | i/o\serror | out\sof\smemory | overcurrent
+    | \bMemoryError\b | cannot\sallocate\smemory | \boom[-\s]?kill\w* | killed\sby\ssignal\s(?:9|15)\b
+    | \b(?:exit\s(?:status|code):?|Error)\s(?:126|127|137|143)\b | command\snot\sfound | executable\sfile\snot\sfound
+    | not\srecognized\sas\san\sinternal\sor\sexternal\scommand | TimeoutExpired | deadline\sexceeded
+    | (?:stopped|killed|terminated|aborted)\safter\s\d+(?:\.\d+)?\s?(?:s|sec|seconds|min|minutes)\b
+    | operation\snot\spermitted | access\sis\sdenied | certificate\sverify\sfailed
     | hardware\s(?:fault|failure|error) | drive\s(?:is\s)?disabled | emergency\sstop | power\s(?:cut|outage|failure)
     | sold\sout | out\sof\sstock | (?:was|were|been|all|are|is)\s(?:\w+\s){0,4}cancelled | \bstrike\b
     | (?:is|are)\s(?:currently\s)?(?:down|offline)\b | \boutage\b | under\smaintenance | (?:is\s)?starting\sup
     | inoperative | no\smodule\snamed\s'?_ | cannot\sreach | could\snot\sresolve""",
     re.IGNORECASE | re.VERBOSE,
+)
+# Shells' and runners' words for a program that is not there; the name stands before or behind.
+_MISSING_COMMAND = re.compile(
+    r"([^\s:'\"]+): (?:command )?not found\b|'([^']+)' is not recognized as an internal"
+    r"|exec: \"([^\"]+)\": executable file",
+    re.IGNORECASE,
 )
 # The step did as told, and a tool or rule would not have it.
 _REFUSAL = re.compile(
@@ -120,6 +133,17 @@ def same_feedback(one: str, other: str) -> bool:
 def outside_sign(text: str) -> str | None:
     """Return the words that tell of a failure outside of the memory, or None."""
     return _first(_OUTSIDE, text)
+
+
+def missing_command(text: str) -> str | None:
+    """Return the name of the program that was not found, or None."""
+    found = _MISSING_COMMAND.search(_readable(text))
+    return next(filter(None, found.groups())) if found else None
+
+
+def mentions(text: str, name: str) -> bool:
+    """Tell whether a text holds a name as a word of its own."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def refusal_sign(text: str) -> str | None:

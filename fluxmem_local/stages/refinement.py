@@ -138,6 +138,7 @@ class StageII:
                 episode_id=episode_id,
                 scope=progress.scope,
                 round=round_,
+                outside=done.outside,
             )
             if not await self._repair(failure, formed, trials, shown, progress, step_index):
                 break

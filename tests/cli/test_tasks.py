@@ -63,12 +63,12 @@ def test_never_succeeding_ends_with_one(fluxmem: Fluxmem, write: Write, monkeypa
     assert fluxmem.data("verify")["ok"] is True
 
 
-def test_a_program_that_hangs_is_stopped(fluxmem: Fluxmem, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLUXMEM_MAX_REFINEMENT_ROUNDS", "0")
-    fluxmem("init")
+def test_a_program_that_hangs_is_stopped_and_not_started_again(fluxmem: Fluxmem, write: Write) -> None:
+    fluxmem("add", "-", stdin="Who waits takes a book along.")
     program = _program(write, "import time; time.sleep(60)")
     outcome = fluxmem.data("run", "wait", "--timeout", "0.5", "--", *program, code=1)
-    assert "was stopped after 0.5 s" in outcome["feedback"]
+    assert outcome["feedback"] == f"{program[0]} was stopped after 0.5 s without an end"
+    assert (outcome["rounds"], [each["action"] for each in outcome["attributions"]]) == (1, ["none"])
 
 
 def test_a_program_that_does_not_read_its_context(fluxmem: Fluxmem, write: Write) -> None:
