@@ -81,11 +81,13 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
                 self._renumber()
             self._refresh()
 
-    def search(self, query_tokens: Sequence[str], top_k: int) -> list[tuple[str, float]]:
+    def search(
+        self, query_tokens: Sequence[str], top_k: int, *, among: Iterable[str] | None = None
+    ) -> list[tuple[str, float]]:
         """Return up to ``top_k`` pairs of id and score among the documents that hold a query token.
 
         Best first, equal scores by id. A score may be 0 or below: in a small corpus the library gives such an idf to a
-        term of half the documents.
+        term of half the documents. ``among`` are the ids that may be returned; None: all.
 
         Raises:
             InvalidInputError: tokens that are no list of texts, or ``top_k`` is no number of results.
@@ -109,6 +111,10 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
     def get_batch_scores(self, query: Sequence[str], doc_ids: Sequence[int]) -> list[float]:
         """Score the documents at these positions in the order of adding."""
         every = list(self._slot_of)
+            if among is not None:
+                wanted = np.array([self._slot_of[id] for id in among if id in self._slot_of], dtype=np.int64)
+                kept = np.isin(slots, wanted)
+                slots, scores = slots[kept], scores[kept]
         chosen: list[float] = self.scores(query, [every[place] for place in doc_ids]).tolist()
         return chosen
 

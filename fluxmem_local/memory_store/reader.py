@@ -103,13 +103,23 @@ class MemoryReader:
         source: str | None = None,
         limit: int | None = None,
         newest_first: bool = False,
+        valid_at: float | None = None,
+        known_at: float | None = None,
     ) -> list[Node]:
         """List the nodes that meet all conditions, in the order in which they were stored.
 
         Raises:
             InvalidInputError: filters that cannot be read.
         """
-        sql, values = visible(layers=layers, scope=scope, filters=filters, states=states, source=source)
+        sql, values = visible(
+            layers=layers,
+            scope=scope,
+            filters=filters,
+            states=states,
+            source=source,
+            valid_at=valid_at,
+            known_at=known_at,
+        )
         order = "DESC" if newest_first else "ASC"
         rows = self._rows(
             f"SELECT {NODE_COLUMNS} FROM nodes WHERE {sql} ORDER BY key {order} LIMIT ?",
@@ -172,14 +182,25 @@ class MemoryReader:
         exclude: Collection[str] = (),
     ) -> list[tuple[str, float]]:
         """Return up to ``top_k`` pairs of id and cosine similarity, nearest first.
+        valid_at: float | None = None,
+        known_at: float | None = None,
 
-        Conditions do not lower recall: as many are returned as if only the matching nodes were there.
+        Conditions do not lower recall: as many are returned as if only the matching nodes were there. ``valid_at`` asks
+        for what holds at that time, ``known_at`` for what was stored by then, in seconds since 1970 (UTC).
 
         Raises:
             DimensionError: a vector, shape ``(d,)``, of the wrong size, with NaN or infinity, or of zeros.
         """
-        sql = visible(layers=(layer,), scope=scope, filters=filters, trial_of=trial_of, exclude=exclude)
-        narrow = scope is not None or bool(filters)
+        sql = visible(
+            layers=(layer,),
+            scope=scope,
+            filters=filters,
+            trial_of=trial_of,
+            exclude=exclude,
+            valid_at=valid_at,
+            known_at=known_at,
+        )
+        narrow = scope is not None or bool(filters) or known_at is not None
         with self._searching(layer) as (index, connection, dirty):
             return nearest_hits(connection, None if dirty else index, vector, top_k, sql, narrow, len(exclude))
 
@@ -195,9 +216,20 @@ class MemoryReader:
         exclude: Collection[str] = (),
     ) -> list[tuple[str, float]]:
         """Return up to ``top_k`` pairs of id and BM25 score among nodes that hold a word of ``text``, best first."""
-        sql = visible(layers=(layer,), scope=scope, filters=filters, trial_of=trial_of, exclude=exclude)
+        valid_at: float | None = None,
+        known_at: float | None = None,
+        sql = visible(
+            layers=(layer,),
+            scope=scope,
+            filters=filters,
+            trial_of=trial_of,
+            exclude=exclude,
+            valid_at=valid_at,
+            known_at=known_at,
+        )
+        narrow = scope is not None or bool(filters) or known_at is not None
         with self._searching(layer) as (index, connection, dirty):
-            return lexical_hits(connection, index, dirty, text, top_k, sql, len(exclude))
+            return lexical_hits(connection, index, dirty, text, top_k, sql, narrow, len(exclude))
 
     def lexical_scores(self, layer: Layer, text: str, ids: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the BM25 score of each id, shape ``(n,)``; 0 without a common word."""

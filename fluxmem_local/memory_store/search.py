@@ -42,14 +42,12 @@ def nearest_hits(
     query = unit_vector(vector, dimension, "the query")
     if top_k == 0 or dimension is None:
         return []
-    sql, values = condition
+    keys = None
     if index is None or narrow:
-        limit = "" if index is None else f"LIMIT {_FEW + 1}"
-        keys = connection.execute(
-            f"SELECT key FROM nodes WHERE {sql} AND embedding IS NOT NULL {limit}", values
-        ).fetchall()
-        if index is None or len(keys) <= _FEW:
-            return _exact(connection, [row["key"] for row in keys], query, top_k)
+        keys = _matching_keys(connection, condition, "embedding IS NOT NULL", None if index is None else _FEW)
+    if keys is not None:
+        return _exact(connection, keys, query, top_k)
+    assert index is not None
     store = index.vectors(connection)
     return _filtered(
         connection, lambda number: store.search(query, number), len(store), top_k, top_k + num_excluded, condition
@@ -63,6 +61,7 @@ def lexical_hits(
     text: str,
     top_k: int,
     condition: Condition,
+    narrow: bool,
     num_excluded: int,
 ) -> Hits:
     """Find the best nodes by BM25 that meet a condition."""
@@ -71,6 +70,9 @@ def lexical_hits(
     tokens = tokenize_query(text)
     if top_k == 0 or not tokens:
         return []
+    keys = _matching_keys(connection, condition, "1", _FEW) if narrow else None
+    if keys is not None:
+        return words.search(tokens, top_k, among=_ids_of(connection, keys))
     return _filtered(
         connection, lambda number: words.search(tokens, number), len(words), top_k, top_k + num_excluded, condition
     )
@@ -123,6 +125,23 @@ def _exact(connection: sqlite3.Connection, keys: Sequence[int], query: FloatArra
     if not rows:
         return []
     store = ExactVectorStore(len(query))
+def _matching_keys(
+    connection: sqlite3.Connection, condition: Condition, more: str, at_most: int | None
+) -> list[int] | None:
+    """List the rows that meet a condition, or return None when they are more than ``at_most``."""
+    sql, values = condition
+    limit = "" if at_most is None else f"LIMIT {at_most + 1}"
+    rows = connection.execute(f"SELECT key FROM nodes WHERE {sql} AND {more} {limit}", values).fetchall()
+    return None if at_most is not None and len(rows) > at_most else [row["key"] for row in rows]
+
+
+def _ids_of(connection: sqlite3.Connection, keys: Sequence[int]) -> list[str]:
+    rows = connection.execute(
+        "SELECT id FROM nodes WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
+    ).fetchall()
+    return [row["id"] for row in rows]
+
+
     store.add([row["id"] for row in rows], np.stack([vector_from_blob(row["embedding"]) for row in rows]))
     return store.search(query, top_k)
 

@@ -190,6 +190,7 @@ class MemoryStore(MemoryReader):
         with self._database.write() as connection:
             revision = next_generation(connection)
             connection.execute("UPDATE nodes SET embedding = NULL, rev = ? WHERE embedding IS NOT NULL", (revision,))
+            connection.execute("UPDATE versions SET old_embedding = NULL")
             set_fact(connection, "fingerprint", fingerprint)
             set_fact(connection, "dimension", str(dimension))
         self._embedder = fingerprint

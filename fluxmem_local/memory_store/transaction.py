@@ -24,6 +24,7 @@ from fluxmem_local.storage.rows import (
     node_columns,
     read_fact,
     set_fact,
+    set_validity,
     stored_dimension,
 )
 from fluxmem_local.text import content_key
@@ -112,6 +113,7 @@ class Transaction(LinkChanges):
         self._connection.execute(
             f"UPDATE nodes SET {', '.join(f'{name} = :{name}' for name in columns)} WHERE id = :id", columns
         )
+        set_validity(self._connection, node.id, encoded.metadata)
         if changed:
             allow_node(self._connection, node.id, node.layer, node.scope, node.content)
         if isinstance(node, SemanticNode):

@@ -24,6 +24,7 @@ from fluxmem_local.text import is_blank
 from fluxmem_local.types import NodeState, Scope
 
 from .codec import encode_json, payload_of
+from .times import validity
 
 __all__ = ["EncodedNode", "check_edge", "check_folder", "check_node", "check_number", "check_text"]
 
@@ -62,6 +63,7 @@ def check_node(node: Any) -> EncodedNode:
     for part in (node.scope.user, node.scope.agent, node.scope.session):
         check_text(part or "", f"the scope of node {node.id!r}")
     _check_keys(node.metadata, f"node {node.id!r}")
+    validity(node.metadata, f"node {node.id!r}")
     if node.variant_of is not None:
         check_text(node.variant_of, f"variant_of of node {node.id!r}")
     if isinstance(node, SemanticNode):

@@ -81,8 +81,9 @@ def record_version(connection: sqlite3.Connection, old: sqlite3.Row, *, new_cont
     ).fetchone()
     action = "reverted" if last is not None and last[0] == new_content else "updated"
     connection.execute(
-        "INSERT INTO versions (node_id, action, at, reason, old_content, old_metadata) VALUES (?, ?, ?, ?, ?, ?)",
-        (old["id"], action, time.time(), reason, old["content"], old["metadata"]),
+        "INSERT INTO versions (node_id, action, at, reason, old_content, old_metadata, old_embedding) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (old["id"], action, time.time(), reason, old["content"], old["metadata"], old["embedding"]),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from typing import Any
 
@@ -10,6 +11,7 @@ from fluxmem_local.text import content_key, tokenize
 from fluxmem_local.types import FloatArray, Scope
 
 from .codec import vector_to_blob
+from .times import validity
 
 __all__ = [
     "IN_LIST",
@@ -22,6 +24,7 @@ __all__ = [
     "node_columns",
     "read_fact",
     "set_fact",
+    "set_validity",
     "stored_dimension",
 ]
 
@@ -95,6 +98,15 @@ def insert_node(connection: sqlite3.Connection, columns: dict[str, Any]) -> None
         f"INSERT INTO nodes ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})", columns
     )
     connection.execute("DELETE FROM deleted WHERE id = ?", (columns["id"],))
+    set_validity(connection, columns["id"], columns["metadata"])
+
+
+def set_validity(connection: sqlite3.Connection, id: str, metadata: str) -> None:
+    """Keep from when and until when a node holds, by its metadata as JSON, where a search can look it up."""
+    bounds = validity(json.loads(metadata), f"node {id!r}") if '"valid_' in metadata else (None, None)
+    connection.execute("DELETE FROM validity WHERE node = (SELECT key FROM nodes WHERE id = ?)", (id,))
+    if bounds != (None, None):
+        connection.execute("INSERT INTO validity SELECT key, ?, ? FROM nodes WHERE id = ?", (*bounds, id))
 
 
 def find_twin(connection: sqlite3.Connection, key: str, scope: Scope) -> sqlite3.Row | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import uuid
+from contextlib import suppress
 
-from fluxmem_local.errors import SchemaVersionError
+from fluxmem_local.errors import InvalidInputError, SchemaVersionError
+
+from .times import VALID_FROM, VALID_TO, validity
 
 __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "migrate"]
 
@@ -127,7 +131,49 @@ CREATE INDEX nodes_running ON nodes (key)
     WHERE layer = 'episodic' AND json_valid(payload) AND json_extract(payload, '$.status') = 'running';
 """
 
-_MIGRATIONS = (_FIRST, _SECOND)
+# What filters, scopes and times select by. `attributes` follows the metadata by itself: a row for each key of a node,
+# and one of type "item" for each text or number in a list. `validity` has the nodes that do not hold for ever.
+_THIRD = """
+CREATE TABLE attributes (
+    name TEXT NOT NULL,
+    type TEXT NOT NULL,
+    value NOT NULL,
+    node INTEGER NOT NULL REFERENCES nodes (key) ON DELETE CASCADE,
+    PRIMARY KEY (name, type, value, node)
+) WITHOUT ROWID;
+CREATE INDEX attributes_by_node ON attributes (node);
+CREATE VIEW attributes_of AS
+    SELECT nodes.key AS node, entry.key AS name,
+        CASE WHEN entry.type IN ('integer', 'real') THEN 'number' ELSE entry.type END AS type,
+        CASE entry.type WHEN 'text' THEN substr(entry.value, 1, 100) WHEN 'integer' THEN entry.value
+            WHEN 'real' THEN entry.value ELSE '' END AS value
+    FROM nodes, json_each(CASE WHEN json_valid(metadata) THEN metadata ELSE '{}' END) AS entry
+    UNION ALL
+    SELECT nodes.key, entry.key, 'item', CASE item.type WHEN 'text' THEN substr(item.value, 1, 100) ELSE item.value END
+    FROM nodes, json_each(CASE WHEN json_valid(metadata) THEN metadata ELSE '{}' END) AS entry,
+        json_each(CASE entry.type WHEN 'array' THEN entry.value ELSE '[]' END) AS item
+    WHERE item.type IN ('text', 'integer', 'real');
+CREATE TRIGGER attributes_added AFTER INSERT ON nodes WHEN new.metadata != '{}' BEGIN
+    INSERT OR IGNORE INTO attributes SELECT name, type, value, node FROM attributes_of WHERE node = new.key;
+END;
+CREATE TRIGGER attributes_changed AFTER UPDATE OF metadata ON nodes WHEN old.metadata != new.metadata BEGIN
+    DELETE FROM attributes WHERE node = new.key;
+    INSERT OR IGNORE INTO attributes SELECT name, type, value, node FROM attributes_of WHERE node = new.key;
+END;
+INSERT OR IGNORE INTO attributes SELECT name, type, value, node FROM attributes_of;
+CREATE TABLE validity (
+    node INTEGER PRIMARY KEY REFERENCES nodes (key) ON DELETE CASCADE,
+    valid_from REAL,
+    valid_to REAL
+);
+DROP INDEX nodes_by_user;
+CREATE INDEX nodes_by_scope ON nodes (scope_user, scope_agent, scope_session, layer, state);
+CREATE INDEX nodes_by_source ON nodes (source, chunk_index, key);
+CREATE INDEX nodes_by_time ON nodes (created_at);
+ALTER TABLE versions ADD COLUMN old_embedding BLOB;
+"""
+
+_MIGRATIONS = (_FIRST, _SECOND, _THIRD)
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 
@@ -144,7 +190,26 @@ def migrate(connection: sqlite3.Connection) -> None:
             "upgrade it: pip install --upgrade fluxmem-local"
         )
     for number in range(found, SCHEMA_VERSION):
-        # executescript commits on its own, so the script carries its transaction.
-        connection.executescript(f"BEGIN IMMEDIATE;{_MIGRATIONS[number]}PRAGMA user_version = {number + 1};COMMIT;")
+        # executescript commits what was open before it, so the script itself begins the transaction.
+        connection.executescript(f"BEGIN IMMEDIATE;{_MIGRATIONS[number]}")
+        try:
+            if _MIGRATIONS[number] is _THIRD:
+                _fill_validity(connection)
+            connection.execute(f"PRAGMA user_version = {number + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
     if not found:
         connection.execute("INSERT INTO meta VALUES ('uuid', ?)", (uuid.uuid4().hex,))
+
+
+def _fill_validity(connection: sqlite3.Connection) -> None:
+    """Read the times of nodes that are there already; what names none was never one, and leaves the node as it was."""
+    rows = connection.execute(
+        "SELECT DISTINCT key, metadata FROM nodes JOIN attributes ON node = key WHERE name IN (?, ?)",
+        (VALID_FROM, VALID_TO),
+    ).fetchall()
+    for key, metadata in rows:
+        with suppress(InvalidInputError):
+            connection.execute("INSERT INTO validity VALUES (?, ?, ?)", (key, *validity(json.loads(metadata), "it")))

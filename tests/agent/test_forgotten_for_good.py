@@ -304,4 +304,4 @@ async def test_a_memory_of_the_first_schema_is_brought_forward(tmp_path: Path) -
         await agent.forget(skill.id)
         assert (await agent.consolidate()).induced_skills == ()
         with agent.store.database.read() as reader:
-            assert reader.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION == 2
+            assert reader.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fluxmem_local.errors import InvalidInputError
@@ -54,6 +56,22 @@ def store():
         ({"source": "s1"}, "1"),
         ({"id": {"in": ["0", "2"]}}, "02"),
         ({"created_at": {"gte": 1}}, "12"),
+        ({"created_at": {"lt": "1970-01-02"}}, "012"),
+        ({"created_at": "1970-01-01"}, "012"),
+        ({"created_at": {"gt": "1970-01-01"}}, ""),
+        ({"created_at": {"lte": "1970-01-01T00:00:01Z"}}, "01"),
+        ({"created_at": {"in": [0, 2]}}, "02"),
+        ({"topic": {"exists": True}}, "01"),
+        ({"topic": {"exists": False}}, "2"),
+        ({"tags": {"exists": True}}, "1"),
+        ({"tags": {"contains": "b"}}, "1"),
+        ({"tags": {"contains": "c"}}, ""),
+        ({"topic": {"contains": "sport"}}, ""),
+        ({"topic": {"in": ["art", "sport", None]}}, "012"),
+        ({"year": {"in": [2000, "2000"]}}, "02"),
+        ({"topic": {"gte": "art", "lt": "b"}}, "1"),
+        ({"not": {"year": {"gt": 0}}}, "2"),
+        ({"not": {"or": [{"topic": "art"}, {"year": "2000"}]}}, "0"),
         ({"topic": "' OR 1=1 --"}, ""),
     ],
 )
@@ -68,6 +86,10 @@ def test_filters(store, filters, expected):
     [
         ({"year": {"near": 3}}, "unknown operator 'near'"),
         ({"year": {}}, "no operator"),
+        ({"year": {"exists": 1}}, "'exists' takes true or false, not 1"),
+        ({"tags": {"contains": ["a"]}}, "'contains' asks a list for a text or number"),
+        ({"created_at": {"gte": "soon"}}, "'created_at'='soon' is no time; give ISO 8601"),
+        ({"source": 3}, "is no text"),
         ({"year": {"gt": None}}, "number or a text"),
         ({"year": {"in": "abc"}}, "takes a list"),
         ({"and": {}}, "list of filters"),
@@ -103,3 +125,45 @@ def test_scopes_see_what_the_value_says():
             assert [node.id for node in store.select(scope=asking)] == expected
             assert sorted(id for id, _ in store.lexical(Layer.SEMANTIC, "fact", 9, scope=asking)) == expected
         assert len(store.select(scope=None)) == len(scopes)
+
+
+LONG = "x" * 99
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"t": LONG}, "0"),
+        ({"t": LONG + "a"}, "1"),
+        ({"t": LONG + "ab"}, "2"),
+        ({"t": {"gt": LONG}}, "12"),
+        ({"t": {"gte": LONG + "ab"}}, "2"),
+        ({"t": {"lt": LONG + "ab"}}, "01"),
+        ({"t": {"in": [LONG, LONG + "ab"]}}, "02"),
+        ({"l": {"contains": LONG + "ab"}}, "2"),
+        ({"l": {"contains": LONG}}, "0"),
+    ],
+)
+def test_texts_longer_than_the_index_holds(filters, expected):
+    with MemoryStore.open(None) as store:
+        with store.transaction() as transaction:
+            transaction.add_nodes(
+                [
+                    SemanticNode(id=str(place), content=f"fact {place}", metadata={"t": text, "l": [text]})
+                    for place, text in enumerate([LONG, LONG + "a", LONG + "ab"])
+                ]
+            )
+        assert "".join(node.id for node in store.select(filters=filters)) == expected
+
+
+def test_filters_follow_changed_and_forgotten_metadata(store):
+    with store.transaction() as transaction:
+        transaction.replace(replace(store.get("0"), metadata={"topic": "art", "tags": ["b", "b"]}))
+    assert [node.id for node in store.select(filters={"topic": "art"})] == ["0", "1"]
+    assert [node.id for node in store.select(filters={"tags": {"contains": "b"}})] == ["0", "1"]
+    assert store.select(filters={"year": 2000}) == []
+    store.forget(ids=["0", "1"])
+    with store.database.read() as connection:
+        assert connection.execute("SELECT DISTINCT node FROM attributes").fetchall() != []
+        left = connection.execute("SELECT DISTINCT id FROM attributes JOIN nodes ON key = node").fetchall()
+    assert [row["id"] for row in left] == ["2"]
