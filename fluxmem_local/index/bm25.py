@@ -95,6 +95,10 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
         with self._lock:
             top_k = check_top_k(top_k)
             slots, scores = self._scored(query_tokens)
+            if among is not None:
+                wanted = np.array([self._slot_of[id] for id in among if id in self._slot_of], dtype=np.int64)
+                kept = np.isin(slots, wanted)
+                slots, scores = slots[kept], scores[kept]
             return best_first(self._ids, slots, scores, top_k)
 
     def scores(self, query_tokens: Sequence[str], ids: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -111,10 +115,6 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
     def get_batch_scores(self, query: Sequence[str], doc_ids: Sequence[int]) -> list[float]:
         """Score the documents at these positions in the order of adding."""
         every = list(self._slot_of)
-            if among is not None:
-                wanted = np.array([self._slot_of[id] for id in among if id in self._slot_of], dtype=np.int64)
-                kept = np.isin(slots, wanted)
-                slots, scores = slots[kept], scores[kept]
         chosen: list[float] = self.scores(query, [every[place] for place in doc_ids]).tolist()
         return chosen
 

@@ -101,10 +101,10 @@ class MemoryReader:
         filters: Mapping[str, Any] | None = None,
         states: Collection[NodeState] = (NodeState.ACTIVE,),
         source: str | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
         valid_at: float | None = None,
         known_at: float | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
     ) -> list[Node]:
         """List the nodes that meet all conditions, in the order in which they were stored.
 
@@ -180,10 +180,10 @@ class MemoryReader:
         filters: Mapping[str, Any] | None = None,
         trial_of: str | None = None,
         exclude: Collection[str] = (),
-    ) -> list[tuple[str, float]]:
-        """Return up to ``top_k`` pairs of id and cosine similarity, nearest first.
         valid_at: float | None = None,
         known_at: float | None = None,
+    ) -> list[tuple[str, float]]:
+        """Return up to ``top_k`` pairs of id and cosine similarity, nearest first.
 
         Conditions do not lower recall: as many are returned as if only the matching nodes were there. ``valid_at`` asks
         for what holds at that time, ``known_at`` for what was stored by then, in seconds since 1970 (UTC).
@@ -214,10 +214,10 @@ class MemoryReader:
         filters: Mapping[str, Any] | None = None,
         trial_of: str | None = None,
         exclude: Collection[str] = (),
-    ) -> list[tuple[str, float]]:
-        """Return up to ``top_k`` pairs of id and BM25 score among nodes that hold a word of ``text``, best first."""
         valid_at: float | None = None,
         known_at: float | None = None,
+    ) -> list[tuple[str, float]]:
+        """Return up to ``top_k`` pairs of id and BM25 score among nodes that hold a word of ``text``, best first."""
         sql = visible(
             layers=(layer,),
             scope=scope,

@@ -118,13 +118,6 @@ def _filtered(
     return []
 
 
-def _exact(connection: sqlite3.Connection, keys: Sequence[int], query: FloatArray, top_k: int) -> Hits:
-    rows = connection.execute(
-        "SELECT id, embedding FROM nodes WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
-    ).fetchall()
-    if not rows:
-        return []
-    store = ExactVectorStore(len(query))
 def _matching_keys(
     connection: sqlite3.Connection, condition: Condition, more: str, at_most: int | None
 ) -> list[int] | None:
@@ -142,6 +135,13 @@ def _ids_of(connection: sqlite3.Connection, keys: Sequence[int]) -> list[str]:
     return [row["id"] for row in rows]
 
 
+def _exact(connection: sqlite3.Connection, keys: Sequence[int], query: FloatArray, top_k: int) -> Hits:
+    rows = connection.execute(
+        "SELECT id, embedding FROM nodes WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
+    ).fetchall()
+    if not rows:
+        return []
+    store = ExactVectorStore(len(query))
     store.add([row["id"] for row in rows], np.stack([vector_from_blob(row["embedding"]) for row in rows]))
     return store.search(query, top_k)
 
