@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -9,10 +10,17 @@ import click
 
 from fluxmem_local.agent.builder import NO_MODEL
 from fluxmem_local.errors import InvalidInputError
-from fluxmem_local.models.registry import import_model, list_models, model_path, verify_model
+from fluxmem_local.models.registry import (
+    check_imported,
+    import_model,
+    list_models,
+    model_path,
+    set_verification,
+    verify_model,
+)
 
 from .output import FAILED, note, print_json, print_table, to_data
-from .session import Session, Verb, VerbGroup
+from .session import NamedPath, Session, Verb, VerbGroup
 
 __all__ = ["COMMANDS"]
 
@@ -141,6 +149,59 @@ def prepare(session: Session, names: tuple[str, ...]) -> None:
         print_json([{"name": name, "path": ready.directory} for name, ready in prepared])
     else:
         print_table(["model", "ready at"], [[name, ready.directory] for name, ready in prepared])
+
+
+@models.command(cls=Verb)
+@click.argument("name")
+@click.option("--data", type=NamedPath(path_type=Path), help="Labelled questions of your own, as JSON Lines.")
+@click.option("--dry-run", is_flag=True, help="Measure and print, write nothing.")
+@click.pass_obj
+def calibrate(session: Session, name: str, data: Path | None, dry_run: bool) -> None:
+    """Measure by which method the imported model NAME verifies best, and register it; 'none' where it has no signal.
+
+    Each line of --data is {"question": text, "fact": the text that answers it, "distractors": [texts that do not]}.
+    Without it some sixty questions in nine languages are asked. A small model takes a few minutes.
+
+    \b
+    Example:
+      fluxmem models calibrate my-model
+    """
+    # Here, because the other verbs of this group need no model library.
+    from fluxmem_local.models.calibration import calibrate, labelled_questions
+    from fluxmem_local.models.llm import TransformersLLM
+
+    questions = labelled_questions(data)
+    if not dry_run:
+        check_imported(name)
+    config = session.config()
+    llm = TransformersLLM(name, device=config.device, dtype=config.dtype, batch_size=config.llm_batch_size)
+    measured = asyncio.run(calibrate(llm, questions, note))
+    chosen = measured.chosen
+    if not dry_run:
+        scale = chosen.scale
+        set_verification(
+            name,
+            method=measured.method,
+            auc=chosen.auc,
+            neutral=scale.neutral if scale else None,
+            spread=scale.spread if scale else None,
+        )
+    if session.as_json:
+        print_json({"name": name, "method": measured.method, "written": not dry_run, "reports": measured.reports})
+        return
+    print_table(
+        ["method", "AUC", "+-", "fact first", "ms a text", ""],
+        [
+            [
+                report.method,
+                *("-" if value is None else f"{value:.3f}" for value in (report.auc, report.auc_error, report.first)),
+                "-" if report.ms_a_text is None else f"{report.ms_a_text:.0f}",
+                "chosen" if report.method == measured.method else "" if report.has_signal else "no signal",
+            ]
+            for report in measured.reports
+        ],
+    )
+    click.echo(f"{name}: verification {measured.method}" + ("" if dry_run else ", registered"))
 
 
 COMMANDS = {"models": models}

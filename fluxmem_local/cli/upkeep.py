@@ -145,6 +145,7 @@ def doctor(session: Session) -> None:
         *checks,
         _model("embedding model", config.embedding_model),
         _model("language model", config.llm_model),
+        *_verification(config.llm_model),
         *_memory(session, embeds=config.embedding_model != NO_MODEL),
     ]
     checks.append(_Check("telemetry", True, "none; no connection ever leaves this machine"))
@@ -192,6 +193,28 @@ def _model(what: str, name: str) -> _Check:
         return _Check(what, False, f"{name} at {report.path}: {', '.join(damaged)} missing or changed; get it again")
     files = count_of(len(report.files), "file")
     return _Check(what, True, f"{name} at {report.path}, {files} with the registered SHA-256")
+
+
+def _verification(name: str) -> Iterator[_Check]:
+    """Say by which method the language model verifies; without a signal it is off, which is no fault."""
+    from fluxmem_local.models.registry import locate_model
+
+    try:
+        entry = locate_model(name).entry if name != NO_MODEL else None
+    except FluxMemError:
+        # The check of the model itself says what is wrong.
+        return
+    if entry is None or entry.kind != "llm":
+        return
+    auc = entry.verification_auc
+    measured = "not measured yet" if auc is None else f"AUC {auc:.2f}, 0.5 is chance"
+    if entry.verification == "none":
+        found = f"off: {name} was measured to have no signal ({measured}), so it is not asked"
+    elif auc is None:
+        found = f"by {entry.verification}, {measured}; run: fluxmem models calibrate {name} (a path: import it first)"
+    else:
+        found = f"by {entry.verification} ({measured})"
+    yield _Check("verification", True, found)
 
 
 def _memory(session: Session, *, embeds: bool) -> Iterator[_Check]:

@@ -23,9 +23,10 @@ class BaseLLM(ABC):
 
     ``writes_memories`` False says that the model's skills and rewritings were measured to be of no use: the stages then
     compose these texts from the evidence alone and spend no tokens on asking. ``attributes_failures`` False says the
-    same of its word on the cause of a failure.
+    same of its word on the cause of a failure, ``verifies_claims`` False of its word on a claim.
     """
 
+    verifies_claims: bool = True
     writes_memories: bool = True
     attributes_failures: bool = True
 

@@ -20,9 +20,10 @@ from .decoding import RepetitionStop, RowSampler, repeats
 from .fitting import fit_prompt
 from .loading import LoadedLLM, load_llm, prepare_model
 from .prompted import PromptedLLM
-from .registry import check_files, locate_model
-from .scoring import ScoredPair, score_pairs
+from .registry import ModelEntry, check_files, locate_model
+from .scoring import ScoredPair, choice_likelihoods, score_pairs
 from .structured import grammar, schema_key, typed_json
+from .verification import DEFAULT_SCALES, Scale
 from .worker import ModelWorker
 
 __all__ = ["TransformersLLM"]
@@ -97,6 +98,7 @@ class TransformersLLM(PromptedLLM):
         super().__init__(
             max_new_tokens=max_new_tokens,
             verification=located.entry.verification,
+            scale=_scale(located.entry),
             attribution=located.entry.attribution,
         )
         self.writes_memories = located.entry.writing
@@ -189,6 +191,22 @@ class TransformersLLM(PromptedLLM):
             raise BlankTextError("a blank continuation has no likelihood; give text with a visible character")
         return np.asarray(await self._worker.submit(("score",), pairs) if pairs else [], dtype=np.float32)
 
+    async def choose_batch(self, prompts: Sequence[str], choices: Sequence[Sequence[str]]) -> FloatArray:
+        """Say how likely the model begins its answer to each of n prompts with each choice, in log-probability.
+
+        One padded forward pass; a beginning that all prompts share is read once.
+
+        Returns:
+            Shape ``(n, choices)``.
+
+        Raises:
+            InvalidInputError: a prompt is longer than the model takes.
+        """
+        asked = tuple(tuple(spellings) for spellings in choices)
+        items = [_Prompt(prompt, self._system_prompt, 0.0, 0) for prompt in prompts]
+        rows = await self._worker.submit(("choose", asked), items) if items else []
+        return np.asarray(rows, np.float32).reshape(len(prompts), len(asked))
+
     async def _answers(
         self,
         prompts: Sequence[str],
@@ -220,6 +238,14 @@ class TransformersLLM(PromptedLLM):
         with loaded.lock:
             if kind[0] == "score":
                 return score_pairs(loaded, items, self._batch_size)
+            if kind[0] == "choose":
+                # A spelling of several tokens is told from the others by its first one.
+                first = [
+                    sorted({loaded.tokenizer(text, add_special_tokens=False)["input_ids"][0] for text in spellings})
+                    for spellings in kind[1]
+                ]
+                prompts = [self._encode(loaded, item, 1) for item in items]
+                return choice_likelihoods(loaded, prompts, first, self._batch_size)
             _, max_new_tokens, schema = kind
             encoded = [(item, self._encode(loaded, item, max_new_tokens)) for item in items]
             return run_in_batches(
@@ -280,6 +306,14 @@ class TransformersLLM(PromptedLLM):
             _Answer(text.strip(), not ends.isdisjoint(ids) or repeats(ids))
             for text, ids in zip(texts, answers.tolist(), strict=True)
         ]
+
+
+def _scale(entry: ModelEntry) -> Scale:
+    usual = DEFAULT_SCALES[entry.verification]
+    return Scale(
+        usual.neutral if entry.verification_neutral is None else entry.verification_neutral,
+        usual.spread if entry.verification_spread is None else entry.verification_spread,
+    )
 
 
 def _chat(tokenizer: Any, prompt: str, system: str | None) -> list[int]:

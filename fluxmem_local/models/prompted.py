@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fluxmem_local.answers import Attribution, parse_attribution, parse_json_object, parse_score, usable_text
+from fluxmem_local.answers import Attribution, parse_attribution, parse_json_object, usable_text
 from fluxmem_local.errors import BlankTextError, InvalidInputError, ModelOutputError
 from fluxmem_local.interfaces import BaseLLM
 from fluxmem_local.types import FloatArray, JsonObject
 
 from .attribution import Note, attribute_by_likelihood, notes_of, render_notes
-from .structured import ATTRIBUTION_SCHEMA, VERDICT_SCHEMA
+from .registry import VERIFICATION_METHODS
+from .structured import ATTRIBUTION_SCHEMA
 from .templates import echoes, render
-from .verification import relevance
+from .verification import DEFAULT_SCALES, Scale, gains
 
 __all__ = ["PromptedLLM"]
 
-_VERDICT_TOKENS = 16
 _ATTRIBUTION_TOKENS = 192
-_VERDICT_PROMPT_TOKENS = 768
+# What verification says of evidence that it cannot judge.
+_NO_OPINION = 0.5
 # Characters of an answer that may be stored; a token is seldom longer than this.
 _CHARS_A_TOKEN = 8
 # A rewritten note may be longer than the one it is made of, not without end.
@@ -38,15 +38,32 @@ class PromptedLLM(BaseLLM):
 
     Args:
         max_new_tokens: tokens of one answer at most.
-        verification: "likelihood" compares how likely the claim is with and without the evidence; "json" lets the
-            model write its verdict.
-        attribution: the same choice for the cause of a failure.
+        verification: "likelihood" compares how likely the claim is with and without the evidence; "verdict" how likely
+            the model is to begin its answer with yes; "json" lets it write its verdict; "none" does not ask it.
+        scale: from the gains of the first two to [0, 1]; None: as measured on the default model.
+        attribution: "likelihood" or "json", for the cause of a failure.
+
+    Raises:
+        InvalidInputError: ``verification`` is none of these.
     """
 
-    def __init__(self, *, max_new_tokens: int = 256, verification: str = "json", attribution: str = "json") -> None:
+    def __init__(
+        self,
+        *,
+        max_new_tokens: int = 256,
+        verification: str = "json",
+        scale: Scale | None = None,
+        attribution: str = "json",
+    ) -> None:
+        if verification not in VERIFICATION_METHODS:
+            raise InvalidInputError(
+                f"verification={verification!r} is unknown; allowed are {', '.join(VERIFICATION_METHODS)}"
+            )
         self._max_new_tokens = max_new_tokens
         self._verification = verification
+        self._scale = scale or DEFAULT_SCALES[verification]
         self._attribution = attribution
+        self.verifies_claims = verification != "none"
 
     @abstractmethod
     def prompt_budget(self, max_new_tokens: int) -> int:
@@ -55,6 +72,24 @@ class PromptedLLM(BaseLLM):
     @abstractmethod
     async def score_batch(self, contexts: Sequence[str], continuations: Sequence[str]) -> FloatArray:
         """Return the mean log-probability of each continuation's tokens after its context: shape ``(n,)``."""
+
+    async def choose_batch(self, prompts: Sequence[str], choices: Sequence[Sequence[str]]) -> FloatArray:
+        """Say how likely the model begins its answer to each of n prompts with each choice, in log-probability.
+
+        This default reads the words after the bare prompt; a backend with a chat template answers within it.
+
+        Args:
+            prompts: n prompts.
+            choices: for each choice the spellings that stand for it; their probabilities are added.
+
+        Returns:
+            Shape ``(n, choices)``.
+        """
+        words = [word for spellings in choices for word in spellings]
+        scores = await self.score_batch([prompt for prompt in prompts for _ in words], words * len(prompts))
+        ends = np.cumsum([len(spellings) for spellings in choices])[:-1]
+        parts = np.split(scores.reshape(len(prompts), len(words)), ends, axis=1)
+        return np.stack([np.logaddexp.reduce(part, axis=1) for part in parts], axis=1)
 
     async def complete(self, prompt: str, max_new_tokens: int) -> str:
         """Answer a prompt greedily and to its end; this default cannot tell an end from a cut.
@@ -90,6 +125,8 @@ class PromptedLLM(BaseLLM):
     async def verify_batch(self, claims: Sequence[str], evidences: Sequence[str]) -> FloatArray:
         """Verify n pairs of claim and evidence as one batch; blank evidence supports nothing.
 
+        A model that was measured to have no signal is not asked: all evidence gets 0.5.
+
         Returns:
             Values in [0, 1], shape ``(n,)``.
 
@@ -104,11 +141,11 @@ class PromptedLLM(BaseLLM):
             raise BlankTextError("a blank claim cannot be verified; give text with a visible character")
         values = np.zeros(len(claims), np.float32)
         told = [at for at, evidence in enumerate(evidences) if evidence.strip()]
-        if told:
-            pairs = [(claims[at], evidences[at]) for at in told]
-            values[told] = await (
-                relevance(self, pairs) if self._verification == "likelihood" else self._written_verdicts(pairs)
-            )
+        if told and self._verification == "none":
+            values[told] = _NO_OPINION
+        elif told:
+            measured = await gains(self, self._verification, [(claims[at], evidences[at]) for at in told])
+            values[told] = measured if self._verification == "json" else self._scale(measured)
         return values
 
     async def extract_skills(self, trajectories: Any) -> str:
@@ -190,24 +227,6 @@ class PromptedLLM(BaseLLM):
         if found is None:
             raise ModelOutputError(f"the model's attribution contradicts itself ({value!r}); nothing is edited")
         return found
-
-    async def _written_verdicts(self, pairs: Sequence[tuple[str, str]]) -> FloatArray:
-        budget = min(self.prompt_budget(_VERDICT_TOKENS), _VERDICT_PROMPT_TOKENS)
-        # Asked together, so that a backend that batches can run them as one.
-        answers = await asyncio.gather(
-            *(
-                self.generate_json(
-                    render("verify", budget, self.count_tokens, claim=claim, evidence=evidence),
-                    VERDICT_SCHEMA,
-                    _VERDICT_TOKENS,
-                )
-                for claim, evidence in pairs
-            )
-        )
-        values = [parse_score(str(answer.get("score"))) for answer in answers]
-        if None in values:
-            raise ModelOutputError("the model's verdict is no number in [0, 1]; use a larger model")
-        return np.asarray(values, np.float32)
 
     async def _task(self, name: str, subject: str, max_new_tokens: int, **data: str) -> str:
         if not data[subject].strip():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import sys
@@ -27,12 +28,14 @@ else:
     import tomli as tomllib
 
 __all__ = [
+    "VERIFICATION_METHODS",
     "FileCheck",
     "LocatedModel",
     "ModelCheck",
     "ModelEntry",
     "ModelStatus",
     "check_files",
+    "check_imported",
     "import_model",
     "list_models",
     "locate_model",
@@ -40,14 +43,18 @@ __all__ = [
     "read_json",
     "registered_name",
     "registry_directory",
+    "set_verification",
     "verify_model",
 ]
 
-_METHODS = ("likelihood", "json")
+# Cheapest first; "none" says that the model was measured to have no signal.
+VERIFICATION_METHODS = ("likelihood", "verdict", "json", "none")
+_ATTRIBUTION_METHODS = ("likelihood", "json")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _GGUF_START = b"GGUF"
 _LOCK_TIMEOUT_S = 30.0
+_ENTRY_FILE = "fluxmem-entry.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +62,9 @@ class ModelEntry:
     """One registered model.
 
     ``files`` maps paths inside the model's folder to their SHA-256. ``dimension`` (embedders) and ``context_length``
-    (tokens) are None where only the files tell. ``verification`` and ``attribution`` are "likelihood" or "json".
+    (tokens) are None where only the files tell. ``verification`` is one of ``VERIFICATION_METHODS``; its scale and its
+    share of labelled texts ranked rightly (``verification_auc``) are None until `fluxmem models calibrate` measured
+    them. ``attribution`` is "likelihood" or "json".
     ``writing`` False: the model's own skills and rewritings were measured to be of no use; ``attributing`` False: its
     word on the cause of a failure was.
     """
@@ -74,7 +83,10 @@ class ModelEntry:
     gguf: str | None = None
     dimension: int | None = None
     context_length: int | None = None
-    verification: str = "json"
+    verification: str = "likelihood"
+    verification_neutral: float | None = None
+    verification_spread: float | None = None
+    verification_auc: float | None = None
     attribution: str = "json"
     writing: bool = True
     attributing: bool = True
@@ -264,22 +276,60 @@ def import_model(path: str | Path, name: str | None = None) -> ModelStatus:
             if file.is_file()
         }
         entry = replace(located.entry, name=chosen, files=files, directory=str(target), revision="imported")
-        (folder / "fluxmem-entry.json").write_text(
-            json.dumps({key: value for key, value in _as_table(entry).items() if value is not None}, indent=1), "utf-8"
-        )
+        _write_entry(folder / _ENTRY_FILE, entry)
 
     with FileLock(_made(cache_directory()) / "import.lock", timeout=_LOCK_TIMEOUT_S):
         build_directory(target, copy)
     return ModelStatus(_entries()[chosen], _locate(_entries()[chosen]).path)
 
 
+def check_imported(name: str) -> None:
+    """Refuse a model that was not imported: the entries of shipped ones stay as they are.
+
+    Raises:
+        InvalidInputError: says how to import one.
+    """
+    if not _NAME.fullmatch(name) or not (cache_directory() / "imported" / name / _ENTRY_FILE).is_file():
+        raise InvalidInputError(
+            f"model {name!r} is not one that was imported, so nothing can be registered for it; "
+            "`fluxmem models import PATH` makes it one, and --dry-run only measures"
+        )
+
+
+def set_verification(name: str, *, method: str, auc: float | None, neutral: float | None, spread: float | None) -> None:
+    """Write into an imported model's entry by which method it verifies, with what was measured of it.
+
+    Raises:
+        InvalidInputError: the model is not an imported one.
+        ModelError: the entry cannot be written.
+    """
+    check_imported(name)
+    file = cache_directory() / "imported" / name / _ENTRY_FILE
+    try:
+        with FileLock(cache_directory() / "import.lock", timeout=_LOCK_TIMEOUT_S):
+            entry = replace(
+                _entries()[name],
+                verification=method,
+                verification_auc=auc,
+                verification_neutral=neutral,
+                verification_spread=spread,
+            )
+            fresh = file.with_name(f"{file.name}.{os.getpid()}")
+            _write_entry(fresh, entry)
+            fresh.replace(file)
+    except OSError as error:
+        raise ModelError(f"{file} cannot be written: {error}") from error
+
+
+def _write_entry(file: Path, entry: ModelEntry) -> None:
+    table = {spec.name: getattr(entry, spec.name) for spec in fields(entry)}
+    table["files"] = dict(entry.files)
+    file.write_text(json.dumps({key: value for key, value in table.items() if value is not None}, indent=1), "utf-8")
+
+
 def _made(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _as_table(entry: ModelEntry) -> dict[str, Any]:
-    return {spec.name: getattr(entry, spec.name) for spec in fields(entry)}
 
 
 def _carried_files(located: LocatedModel) -> list[Path]:
@@ -296,7 +346,7 @@ def _carried_files(located: LocatedModel) -> list[Path]:
 def _entries() -> dict[str, ModelEntry]:
     shipped = _shipped(registry_directory() / "registry.toml")
     imported: dict[str, ModelEntry] = {}
-    for file in sorted((cache_directory() / "imported").glob("*/fluxmem-entry.json")):
+    for file in sorted((cache_directory() / "imported").glob(f"*/{_ENTRY_FILE}")):
         try:
             table = json.loads(file.read_text("utf-8"))
             entry = _entry(file.parent.name, table)
@@ -316,7 +366,11 @@ def _shipped(path: Path) -> Mapping[str, ModelEntry]:
 
 def _entry(name: str, table: Mapping[str, Any]) -> ModelEntry:
     entry = ModelEntry(**{**table, "name": name, "files": MappingProxyType(dict(table.get("files", {})))})
-    if entry.kind not in ("llm", "embedder") or {entry.verification, entry.attribution} - set(_METHODS):
+    if (
+        entry.kind not in ("llm", "embedder")
+        or entry.verification not in VERIFICATION_METHODS
+        or entry.attribution not in _ATTRIBUTION_METHODS
+    ):
         raise ValueError(f"model {name!r} has kind {entry.kind!r} or an unknown method")
     return entry
 

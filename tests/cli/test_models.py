@@ -79,3 +79,25 @@ def test_what_holds_no_model_is_bad_input(
         (given / "model.safetensors").write_bytes(b"")
     for verb in ("path", "import", "prepare", "verify"):
         assert problem in fluxmem("models", verb, str(given), code=2).stderr, verb
+
+
+def test_calibration_measures_and_registers_for_an_imported_model_only(fluxmem: Fluxmem, tmp_path: Path) -> None:
+    tiny = _tiny("llm")
+    data = tmp_path / "own.jsonl"
+    data.write_text('{"question": "Where?", "fact": "Here.", "distractors": ["Now.", "Never."]}\n' * 3)
+    assert "models import PATH" in fluxmem("models", "calibrate", tiny, "--data", str(data), code=2).stderr
+    measured = fluxmem.data("models", "calibrate", tiny, "--data", str(data), "--dry-run")
+    assert [report["method"] for report in measured["reports"]] == ["likelihood", "verdict", "json"]
+    assert (measured["name"], measured["written"]) == (tiny, False)
+
+    fluxmem("models", "import", fluxmem("models", "path", tiny).stdout.strip(), "--name", "mine")
+    assert fluxmem.data("models", "calibrate", "mine", "--data", str(data))["written"] is True
+    entry = {status.entry.name: status.entry for status in list_models()}["mine"]
+    assert entry.verification == measured["method"]
+    assert entry.verification_auc is not None
+    assert (
+        f"verification {entry.verification}, registered"
+        in fluxmem("models", "calibrate", "mine", "--data", str(data)).stdout
+    )
+    data.write_text("{}\n")
+    assert "line 1" in fluxmem("models", "calibrate", "mine", "--data", str(data), code=2).stderr

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fluxmem_local.agent import agent as agent_module
+from fluxmem_local.models.registry import import_model, model_path, set_verification
 from fluxmem_local.testing import HashEmbedder
 
 from .conftest import Fluxmem
@@ -76,3 +77,27 @@ def test_doctor_names_a_bad_setting(fluxmem: Fluxmem, monkeypatch: pytest.Monkey
     checks = {check["what"]: check for check in fluxmem.data("doctor", code=1)["checks"]}
     assert "FLUXMEM_TOP_K" in checks["settings"]["found"]
     assert "FLUXMEM_TOP_K" in fluxmem("stats", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("method", "auc", "found"),
+    [
+        ("likelihood", None, "by likelihood, not measured yet; run: fluxmem models calibrate mine"),
+        ("verdict", 0.81, "by verdict (AUC 0.81, 0.5 is chance)"),
+        ("none", 0.5, "off: mine was measured to have no signal (AUC 0.50, 0.5 is chance)"),
+    ],
+)
+def test_doctor_says_by_what_the_model_verifies_and_when_it_is_off(
+    fluxmem: Fluxmem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, auc: float | None, found: str
+) -> None:
+    monkeypatch.setenv("FLUXMEM_MODELS", str(tmp_path / "model-cache"))
+    monkeypatch.setenv("FLUXMEM_EMBEDDING_MODEL", "none")
+    monkeypatch.setenv("FLUXMEM_LLM_MODEL", "mine")
+    import_model(model_path("tiny-llm"), "mine")
+    if auc is not None:
+        set_verification("mine", method=method, auc=auc, neutral=None, spread=None)
+    checks = {check["what"]: check for check in fluxmem.data("doctor")["checks"]}
+    assert checks["verification"]["ok"] is True
+    assert checks["verification"]["found"].startswith(found)
+    monkeypatch.setenv("FLUXMEM_LLM_MODEL", "none")
+    assert "verification" not in {check["what"] for check in fluxmem.data("doctor")["checks"]}
