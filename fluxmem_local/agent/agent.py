@@ -28,6 +28,7 @@ from .embedding import CheckedEmbedder
 from .knowledge import IngestReport, Knowledge
 from .maintenance import ReindexReport, reindex
 from .results import EventListener, TaskResult
+from .sight import lines_seen, node_seen, past_seen
 from .tasks import TaskRunner
 
 if TYPE_CHECKING:
@@ -411,17 +412,15 @@ class FluxMemAgent:
         check_id("edit_id", edit_id)
         return undo_edit(self._store, edit_id)
 
-    def export(self, file: IO[str]) -> int:
-        """Write the whole memory as JSON Lines and return their number.
+    def export(self, file: IO[str], *, scope: _Scoped = None) -> int:
+        """Write the memory as JSON Lines and return their number; ``scope`` limits it to what that scope sees.
 
         Raises:
             InvalidInputError: the file is closed, or not open for writing text.
         """
         _check_file(file, "write")
-        from fluxmem_local.storage.portable import export_lines
-
         num_lines = 0
-        for line in export_lines(self._store):
+        for line in lines_seen(self._store, _asking(scope)):
             file.write(line + "\n")
             num_lines += 1
         return num_lines
@@ -436,23 +435,23 @@ class FluxMemAgent:
         _check_file(file, "read")
         return self._store.import_lines(file)
 
-    def get(self, id: str) -> Node:
-        """Return a node.
+    def get(self, id: str, *, scope: _Scoped = None) -> Node:
+        """Return a node; ``scope`` says who asks, None sees everything.
 
         Raises:
-            NotFoundError: no node of this id.
+            NotFoundError: no node of this id that the scope sees.
         """
         check_id("id", id)
-        return self._store.get(id)
+        return node_seen(self._store, id, _asking(scope))
 
-    def history(self, id: str) -> list[HistoryEntry]:
-        """Return what happened to a node, oldest first.
+    def history(self, id: str, *, scope: _Scoped = None) -> list[HistoryEntry]:
+        """Return what happened to a node, oldest first; ``scope`` leaves out the repairs of tasks it does not see.
 
         Raises:
-            NotFoundError: the memory never held a node of this id.
+            NotFoundError: no node of this id that the scope sees.
         """
         check_id("id", id)
-        return self._store.history(id)
+        return past_seen(self._store, id, _asking(scope))
 
     @property
     def store(self) -> MemoryStore:

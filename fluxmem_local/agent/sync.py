@@ -254,13 +254,13 @@ class FluxMem:
         """Embed all that has no vector of this embedder, and build the indices anew."""
         return self._wait(self._agent.reindex(on_progress=on_progress))
 
-    def get(self, id: str) -> Node:
+    def get(self, id: str, *, scope: _Scoped = None) -> Node:
         """Return a node."""
-        return self._agent.get(id)
+        return self._agent.get(id, scope=scope)
 
-    def history(self, id: str) -> list[HistoryEntry]:
+    def history(self, id: str, *, scope: _Scoped = None) -> list[HistoryEntry]:
         """Return what happened to a node, oldest first."""
-        return self._agent.history(id)
+        return self._agent.history(id, scope=scope)
 
     def undo(self, edit_id: str) -> Edit:
         """Take a kept repair of the graph back."""
@@ -274,9 +274,9 @@ class FluxMem:
         """Build the vector and word indices anew from the stored nodes."""
         self._agent.rebuild_indices()
 
-    def export(self, file: IO[str]) -> int:
-        """Write the whole memory as JSON Lines and return their number."""
-        return self._agent.export(file)
+    def export(self, file: IO[str], *, scope: _Scoped = None) -> int:
+        """Write the memory, or what a scope sees of it, as JSON Lines and return their number."""
+        return self._agent.export(file, scope=scope)
 
     def import_(self, file: IO[str]) -> ImportReport:
         """Take in what ``export`` wrote, all or nothing."""

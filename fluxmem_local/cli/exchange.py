@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from fluxmem_local.errors import ImportFormatError
+from fluxmem_local.types import Scope
 
 from .files import written_whole
 from .output import count_of, note, print_json
-from .session import NamedPath, Session, Verb
+from .session import NamedPath, Session, Verb, scope_options
 from .sources import readable_name
 
 __all__ = ["COMMANDS"]
@@ -19,9 +20,10 @@ __all__ = ["COMMANDS"]
 
 @click.command(cls=Verb)
 @click.option("-o", "--output", default="-", show_default=True, help="The file to write; - is stdout.")
+@scope_options
 @click.pass_obj
-def export(session: Session, output: str) -> None:
-    """Write the whole memory as JSON Lines: nodes, links, repairs, history, vectors.
+def export(session: Session, output: str, scope: Scope | None) -> None:
+    """Write the whole memory as JSON Lines, or what a scope sees of it: nodes, links, repairs, history, vectors.
 
     \b
     Example:
@@ -31,11 +33,11 @@ def export(session: Session, output: str) -> None:
         if output == "-":
             # JSON Lines are UTF-8, whatever the terminal's encoding.
             sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-            agent.export(sys.stdout)
+            agent.export(sys.stdout, scope=scope)
             sys.stdout.flush()
             return
         with written_whole(Path(output)) as file:
-            num_lines = agent.export(file)
+            num_lines = agent.export(file, scope=scope)
     if session.as_json:
         print_json({"file": output, "num_lines": num_lines})
     else:

@@ -25,18 +25,21 @@ __all__ = ["COMMANDS"]
 
 @click.command(cls=Verb)
 @click.argument("id")
+@scope_options
 @click.pass_obj
-def show(session: Session, id: str) -> None:
+def show(session: Session, id: str, scope: Scope | None) -> None:
     """Show the memory ID: its content, its fields, and its links.
 
     \b
     Example:
       fluxmem show 3f0c9d2b5e6a4c1d8b7f0a9e2d4c6b81
     """
+    # Here, because help should not load the whole system.
+    from fluxmem_local.agent.sight import links_seen
+
     with session.open() as agent:
-        node = agent.get(id)
-        edges = [*agent.store.edges(source_ids=[id]), *agent.store.edges(target_ids=[id])]
-        variants = agent.store.variants(id)
+        node = agent.get(id, scope=scope)
+        edges, variants = links_seen(agent.store, id, scope)
     if session.as_json:
         links = [{"kind": edge.kind, **to_data(edge)} for edge in edges]
         print_json({**to_data(node), "edges": links, "variants": [variant.id for variant in variants]})
@@ -68,8 +71,9 @@ def show(session: Session, id: str) -> None:
 
 @click.command(cls=Verb)
 @click.argument("id")
+@scope_options
 @click.pass_obj
-def history(session: Session, id: str) -> None:
+def history(session: Session, id: str, scope: Scope | None) -> None:
     """Show what happened to the memory ID, oldest first.
 
     \b
@@ -77,7 +81,7 @@ def history(session: Session, id: str) -> None:
       fluxmem history 3f0c9d2b5e6a4c1d8b7f0a9e2d4c6b81
     """
     with session.open() as agent:
-        entries = agent.history(id)
+        entries = agent.history(id, scope=scope)
     if session.as_json:
         print_json(entries)
     else:

@@ -57,8 +57,9 @@ def list_(session: Session, all_states: bool, scope: Scope | None) -> None:
 
 @skills.command(cls=Verb)
 @click.argument("id")
+@scope_options
 @click.pass_obj
-def show(session: Session, id: str) -> None:
+def show(session: Session, id: str, scope: Scope | None) -> None:
     """Show the skill ID with its earlier versions.
 
     \b
@@ -66,7 +67,7 @@ def show(session: Session, id: str) -> None:
       fluxmem skills show 3f0c9d2b5e6a4c1d8b7f0a9e2d4c6b81
     """
     with session.open() as agent:
-        skill = agent.get(id)
+        skill = agent.get(id, scope=scope)
     if not isinstance(skill, ProceduralNode):
         raise InvalidInputError(f"{id} is {skill.layer} memory and no skill; run: fluxmem show {id}")
     if session.as_json:

@@ -132,13 +132,14 @@ def _version(
     failure: Failure,
     reason: str,
 ) -> Node:
+    # The task's scope and not the original's, which may be wider: the text holds words of the task and its feedback.
     metadata = {**original.metadata, "granularity": granularity, "written_by": candidate.by}
     if isinstance(original, SemanticNode):
         return SemanticNode(
             content=candidate.text,
             embedding=vector,
             metadata=metadata,
-            scope=original.scope,
+            scope=failure.scope,
             state=NodeState.TRIAL,
             variant_of=original.id,
             source=original.source,
@@ -149,7 +150,7 @@ def _version(
             skill_text=candidate.text,
             embedding=vector,
             metadata=metadata,
-            scope=original.scope,
+            scope=failure.scope,
             state=NodeState.TRIAL,
             variant_of=original.id,
             source_episode_ids=(original.id, failure.episode_id),
@@ -165,7 +166,7 @@ def _version(
         skill_text=candidate.text,
         embedding=vector,
         metadata=metadata,
-        scope=original.scope,
+        scope=failure.scope,
         state=NodeState.TRIAL,
         variant_of=original.id,
         version=original.version + 1,

@@ -103,3 +103,15 @@ def test_control_characters_do_not_reach_the_terminal(fluxmem: Fluxmem) -> None:
     assert "\x1b" not in fluxmem("show", hit["id"]).stdout
     assert "\x1b" not in fluxmem("search", "danger").stdout
     assert hit["content"] == "danger \x1b[2J zone"
+
+
+def test_a_memory_and_its_history_are_shown_to_those_it_belongs_to(fluxmem: Fluxmem) -> None:
+    fluxmem("add", "-", "--user", "ada", stdin="The lease ends in May.")
+    fluxmem("record", "-", "--user", "ben", stdin='{"task": "pay the rent", "success": true}')
+    (fact,) = fluxmem.data("search", "lease")
+    for verb in ("show", "history"):
+        assert "The lease ends in May." in fluxmem(verb, fact["id"], "--user", "ada").stdout
+        assert "no node" in fluxmem(verb, fact["id"], "--user", "ben", code=2).stderr
+    exported = [json.loads(line) for line in fluxmem("export", "--user", "ben").stdout.splitlines()]
+    assert [line.get("content") for line in exported if line["type"] == "node"] == ["pay the rent"]
+    assert exported[-1] == {"type": "end", "lines": len(exported) - 1}
