@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fluxmem_local.models.cache import cache_directory
 from fluxmem_local.testing import HashEmbedder, ScriptedLLM
 
 
@@ -63,11 +64,27 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     assert refused == [], f"the test tried to leave the machine: {refused}"
 
 
+@pytest.fixture(scope="session")
+def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model cache of this run's own; what the user's holds ready converted, which takes half a minute, is seen in it.
+
+    Nothing is written through to the user's: conversions are made whole under new names, and never changed.
+    """
+    cache = tmp_path_factory.mktemp("model-cache")
+    (cache / "converted").mkdir()
+    for folder in sorted((cache_directory() / "converted").glob("*/")):
+        (cache / "converted" / folder.name).symlink_to(folder.resolve(), target_is_directory=True)
+    return cache
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Forget FLUXMEM_* settings, keep model libraries off the network, and work in a folder of the test's own."""
+def clean_environment(
+    session_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Forget FLUXMEM_* settings, keep model libraries off the network, and work in folders of the tests' own."""
     for name in [name for name in os.environ if name.startswith("FLUXMEM_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("FLUXMEM_MODELS", str(session_cache))
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")

@@ -8,20 +8,6 @@ from fluxmem_local.models.embedder import SentenceTransformerEmbedder
 from fluxmem_local.models.llm import TransformersLLM
 
 
-@pytest.fixture(scope="session")
-def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("model-cache")
-
-
-@pytest.fixture(autouse=True)
-def no_writes_at_home(
-    request: pytest.FixtureRequest, session_cache: Path, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Keep the user's model cache out of it, but for the real models, whose conversion takes half a minute."""
-    if request.node.get_closest_marker("real_model") is None:
-        monkeypatch.setenv("FLUXMEM_MODELS", str(session_cache))
-
-
 @pytest.fixture
 def model_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty model cache of the test's own."""
