@@ -13,7 +13,7 @@ from fluxmem_local.errors import DimensionError, InvalidInputError
 from fluxmem_local.graph import Edit, Node, SemanticNode
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM, BaseVectorStore, approximate_tokens
 from fluxmem_local.memory_store import HistoryEntry, MemoryStore, Receipt, VerifyReport
-from fluxmem_local.retrieval import Hit, Retriever, serialize_context
+from fluxmem_local.retrieval import AsOf, Hit, Retriever, serialize_context
 from fluxmem_local.settings import load_config
 from fluxmem_local.stages.edits import undo_edit
 from fluxmem_local.stages.execution import ExecuteFn
@@ -221,6 +221,7 @@ class FluxMemAgent:
         layers: Sequence[Layer | str] = (Layer.SEMANTIC,),
         scope: _Scoped = None,
         filters: Mapping[str, Any] | None = None,
+        as_of: AsOf = None,
         verify: bool = True,
     ) -> list[Hit]:
         """Find the nodes nearest to a query, best first.
@@ -230,32 +231,60 @@ class FluxMemAgent:
             top_k: hits at most.
             layers: where to look.
             scope: who asks; None sees everything.
-            filters: metadata that must be equal.
+            filters: conditions on metadata: ``{"team": "ops"}`` is equality, ``{"year": {"gte": 2020, "lt": 2025}}`` a
+                range; operators are in, ne, gt, gte, lt, lte, exists and contains (of a list), and ``{"or": [...]}``,
+                ``{"and": [...]}`` and ``{"not": {...}}`` join filters. ``id``, ``source`` and ``created_at`` are keys
+                too.
+            as_of: the moment the question is about: a datetime, a date, ISO 8601 text, or seconds since 1970 (UTC).
+                Then what was stored later is left out, what was changed later is found as it was, and what holds is
+                judged by that moment. None is now: what by its metadata (``valid_from``, ``valid_to``) no longer holds,
+                or not yet, is left out. ``"any"`` asks for all, whenever it holds.
             verify: let the language model read the best candidates.
 
         Raises:
             BlankTextError: the query has no visible character.
-            InvalidInputError: ``top_k`` under 1, or an unknown layer.
+            InvalidInputError: ``top_k`` under 1, an unknown layer, or filters or a time that cannot be read.
         """
         check_flag("verify", verify)
-        if filters is not None and not isinstance(filters, Mapping):
-            raise InvalidInputError(f"filters={filters!r:.200} must be a mapping, as {{'topic': 'sport'}}")
         return await self._retriever.retrieve(
-            query, top_k=top_k, layers=layers, scope=_asking(scope), filters=filters, verify=verify
+            query, top_k=top_k, layers=layers, scope=_asking(scope), filters=filters, as_of=as_of, verify=verify
         )
 
-    async def context(self, task: str, observation: str = "", scope: _Scoped = None) -> str:
+    async def context(
+        self,
+        task: str,
+        observation: str = "",
+        scope: _Scoped = None,
+        *,
+        filters: Mapping[str, Any] | None = None,
+        as_of: AsOf = None,
+        token_budget: int | None = None,
+    ) -> str:
         """Return the context that a step of this task would be given (Stage I), and change nothing.
+
+        Args:
+            task: the task.
+            observation: what the agent sees.
+            scope: who asks; None sees everything.
+            filters: conditions on the facts' metadata, as in ``retrieve``.
+            as_of: the moment it is about, as in ``retrieve``.
+            token_budget: tokens at most, counted by the language model's tokenizer; None: the setting
+                ``context_token_budget``.
 
         Raises:
             BlankTextError: task and observation have no visible character.
+            InvalidInputError: filters or a time that cannot be read, or a budget under 1.
         """
         check_text(task, "task")
         check_text(observation, "observation")
-        formed = await self._formation.form(task, observation, scope=_asking(scope))
+        if token_budget is None:
+            token_budget = self.config.context_token_budget
+        if isinstance(token_budget, bool) or not isinstance(token_budget, int) or token_budget < 1:
+            raise InvalidInputError(f"token_budget={token_budget!r:.200} is no number of tokens; give 1 or more")
+        formed = await self._formation.form(task, observation, scope=_asking(scope), filters=filters, as_of=as_of)
         return serialize_context(
             formed.subgraph,
-            token_budget=self.config.context_token_budget,
+            token_budget=token_budget,
             count_tokens=self.llm.count_tokens if self.llm is not None else approximate_tokens,
         ).text
 

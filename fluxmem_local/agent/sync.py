@@ -15,7 +15,7 @@ from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.graph import Edit, Node, SemanticNode
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM, BaseVectorStore
 from fluxmem_local.memory_store import HistoryEntry, MemoryStore, Receipt, VerifyReport
-from fluxmem_local.retrieval import Hit
+from fluxmem_local.retrieval import AsOf, Hit
 from fluxmem_local.stages.consolidation import ConsolidationReport
 from fluxmem_local.stages.evolution import ReplayFn
 from fluxmem_local.stages.execution import ExecuteFn
@@ -169,16 +169,30 @@ class FluxMem:
         layers: Sequence[Layer | str] = (Layer.SEMANTIC,),
         scope: _Scoped = None,
         filters: Mapping[str, Any] | None = None,
+        as_of: AsOf = None,
         verify: bool = True,
     ) -> list[Hit]:
         """Find the nodes nearest to a query, best first."""
         return self._wait(
-            self._agent.retrieve(query, top_k=top_k, layers=layers, scope=scope, filters=filters, verify=verify)
+            self._agent.retrieve(
+                query, top_k=top_k, layers=layers, scope=scope, filters=filters, as_of=as_of, verify=verify
+            )
         )
 
-    def context(self, task: str, observation: str = "", scope: _Scoped = None) -> str:
+    def context(
+        self,
+        task: str,
+        observation: str = "",
+        scope: _Scoped = None,
+        *,
+        filters: Mapping[str, Any] | None = None,
+        as_of: AsOf = None,
+        token_budget: int | None = None,
+    ) -> str:
         """Return the context that a step of this task would be given, and change nothing."""
-        return self._wait(self._agent.context(task, observation, scope))
+        return self._wait(
+            self._agent.context(task, observation, scope, filters=filters, as_of=as_of, token_budget=token_budget)
+        )
 
     def run_task(
         self,

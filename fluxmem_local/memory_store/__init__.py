@@ -2,8 +2,19 @@
 
 from fluxmem_local.storage.records import HistoryEntry, Outcome
 
+from .past import PastStore, Replaced, replaced_since
 from .receipts import Receipt, VerifyReport
 from .store import MemoryStore
 from .transaction import Transaction
 
-__all__ = ["HistoryEntry", "MemoryStore", "Outcome", "Receipt", "Transaction", "VerifyReport"]
+__all__ = [
+    "HistoryEntry",
+    "MemoryStore",
+    "Outcome",
+    "PastStore",
+    "Receipt",
+    "Replaced",
+    "Transaction",
+    "VerifyReport",
+    "replaced_since",
+]

@@ -1,8 +1,9 @@
 """Retrieval: candidates, signals, fusion, and the context they end in."""
 
 from .context import RenderedContext, render_episode, serialize_context
+from .filters import AsOf
 from .hits import Hit
 from .query import Query
 from .retriever import Retriever
 
-__all__ = ["Hit", "Query", "RenderedContext", "Retriever", "render_episode", "serialize_context"]
+__all__ = ["AsOf", "Hit", "Query", "RenderedContext", "Retriever", "render_episode", "serialize_context"]

@@ -44,7 +44,8 @@ def get_visible(store: MemoryStore, query: Query, layer: Layer, ids: Iterable[st
     if not wanted:
         return []
     conditions = [{"id": {"in": wanted}}, *([query.view.filters] if query.view.filters else [])]
-    visible = store.select(layers=(layer,), scope=query.view.scope, filters={"and": conditions})
+    view = query.view
+    visible = store.select(layers=(layer,), scope=view.scope, filters={"and": conditions}, **view.times)
     return sorted(visible, key=lambda node: wanted.index(node.id))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,15 @@ from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import BlankTextError, DimensionError, InvalidInputError
 from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
-from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.memory_store import MemoryStore, PastStore, replaced_since
 from fluxmem_local.storage.checks import check_text
+from fluxmem_local.storage.filters import check_filters
 from fluxmem_local.text import is_blank
 from fluxmem_local.types import FloatArray, Layer, Scope
 
 from .episodic import retrieve_episodes, similar_tasks
 from .experience import learn
-from .filters import View
+from .filters import AsOf, View, times_of
 from .fusion import rank
 from .hits import Hit
 from .procedural import inherit_skills, retrieve_skills
@@ -55,6 +57,7 @@ class Retriever:
         layers: Sequence[Layer | str] = (Layer.SEMANTIC,),
         scope: Scope | None = None,
         filters: Mapping[str, Any] | None = None,
+        as_of: AsOf = None,
         verify: bool = True,
         trial_of: str | None = None,
         exclude: Collection[str] = (),
@@ -67,7 +70,8 @@ class Retriever:
             top_k: hits at most.
             layers: where to look.
             scope: who asks; None sees everything.
-            filters: metadata that must be equal.
+            filters: conditions on metadata; see ``storage.filters.matching``.
+            as_of: the moment the question is about; None: now, and "any": whenever.
             verify: let the language model read the best candidates.
             trial_of: id of the episode whose unfinished reshapes are visible too.
             exclude: ids that must not be returned.
@@ -75,18 +79,34 @@ class Retriever:
 
         Raises:
             BlankTextError: the query has no visible character.
-            InvalidInputError: ``top_k`` under 1, or an unknown layer.
+            InvalidInputError: ``top_k`` under 1, an unknown layer, or filters or a time that cannot be read.
             DimensionError: the embedder gave a vector of another size than it says.
         """
         wanted = _layers(layers)
         if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
             raise InvalidInputError(f"top_k={top_k!r} is no number of hits; give 1 or more")
-        asked = await self.prepare(query, scope=scope, filters=filters, trial_of=trial_of, exclude=exclude)
+        then = await self.then(as_of)
+        asked = await then.prepare(query, scope=scope, filters=filters, as_of=as_of, trial_of=trial_of, exclude=exclude)
         hits: list[Hit] = []
         for layer in wanted:
-            hits += await self.search_layer(layer, asked, top_k=top_k, verify=verify, drop_dispensable=drop_dispensable)
+            hits += await then.search_layer(layer, asked, top_k=top_k, verify=verify, drop_dispensable=drop_dispensable)
         order = rank([hit.node.id for hit in hits], np.array([hit.score for hit in hits], np.float32))
         return [hits[position] for position in order[:top_k]]
+
+    async def then(self, as_of: AsOf) -> Retriever:
+        """Return a retriever on the memory with the contents that it had at a moment; this one when it had the same.
+
+        Raises:
+            InvalidInputError: ``as_of`` names no time.
+        """
+        known_at = times_of(as_of)["known_at"]
+        replaced = {} if known_at is None else replaced_since(self.store, known_at)
+        if not replaced:
+            return self
+        bare = [id for id, past in replaced.items() if past.embedding is None]
+        vectors = await self._embed([replaced[id].content for id in bare]) if bare else []
+        replaced |= {id: replace(replaced[id], embedding=vector) for id, vector in zip(bare, vectors, strict=True)}
+        return Retriever(PastStore(self.store, replaced), self.embedder, self.llm, self.config)
 
     async def prepare(
         self,
@@ -95,6 +115,7 @@ class Retriever:
         task: str | None = None,
         scope: Scope | None = None,
         filters: Mapping[str, Any] | None = None,
+        as_of: AsOf = None,
         trial_of: str | None = None,
         exclude: Collection[str] = (),
     ) -> Query:
@@ -104,7 +125,8 @@ class Retriever:
             query: what is asked.
             task: the task behind the question: past tasks may be like it or like the question; None: the question.
             scope: who asks; None sees everything.
-            filters: metadata that must be equal.
+            filters: conditions on metadata.
+            as_of: the moment the question is about; None: now, and "any": whenever.
             trial_of: id of the episode whose unfinished reshapes are visible too.
             exclude: ids that must not be returned.
 
@@ -116,7 +138,8 @@ class Retriever:
         check_text(query, "the query")
         if is_blank(query):
             raise BlankTextError(f"query={query!r} is blank; ask with at least one visible character")
-        view = View(scope=scope, filters=filters, trial_of=trial_of, exclude=frozenset(exclude))
+        view = View(scope=scope, filters=filters, trial_of=trial_of, exclude=frozenset(exclude), **times_of(as_of))
+        check_filters(filters)
         texts = [query] if task is None or task == query or is_blank(task) else [query, task]
         vectors = await self._embed(texts)
         # Filters and exclusions are about the answer; a past task teaches even if it is not wanted itself.

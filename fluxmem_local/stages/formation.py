@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import StepLinkEdge, Subgraph
-from fluxmem_local.retrieval import Hit, Retriever
+from fluxmem_local.retrieval import AsOf, Hit, Retriever
 from fluxmem_local.types import Layer, Scope
 
 __all__ = ["Formation", "StageI", "step_links"]
@@ -36,6 +37,8 @@ class StageI:
         scope: Scope | None = None,
         episode_id: str | None = None,
         context_ids: Sequence[str] | None = None,
+        filters: Mapping[str, Any] | None = None,
+        as_of: AsOf = None,
     ) -> Formation:
         """Form G_t(q).
 
@@ -48,6 +51,8 @@ class StageI:
             episode_id: the running episode, which is not part of its own context.
             context_ids: exactly these nodes, in their order within each layer, in place of a choice; an id that is
                 named twice counts once.
+            filters: conditions on the facts' metadata; episodes and skills are the agent's own and come without them.
+            as_of: the moment the step is about; None: now, and "any": whenever.
 
         Raises:
             BlankTextError: task and observation have no visible character.
@@ -57,24 +62,26 @@ class StageI:
         if context_ids is not None:
             given = empty.with_nodes(self.retriever.get_many(list(dict.fromkeys(context_ids))))
             return Formation(subgraph=given, hits=tuple(Hit(node, 0.0) for node in given.nodes))
-        query = await self.retriever.prepare(
+        retriever = await self.retriever.then(as_of)
+        query = await retriever.prepare(
             empty.query,
             task=task,
             scope=scope,
+            filters=filters,
+            as_of=as_of,
             trial_of=episode_id,
             exclude=() if episode_id is None else (episode_id,),
         )
-        facts = await self.retriever.search_layer(
+        facts = await retriever.search_layer(
             Layer.SEMANTIC, query, top_k=self.config.top_k_semantic, drop_dispensable=True
         )
+        query = replace(query, view=replace(query.view, filters=None))
         episodes = (
-            await self.retriever.search_layer(
-                Layer.EPISODIC, query, top_k=self.config.top_k_episodic, drop_dispensable=True
-            )
+            await retriever.search_layer(Layer.EPISODIC, query, top_k=self.config.top_k_episodic, drop_dispensable=True)
             if self.config.top_k_episodic
             else []
         )
-        hits = (*facts, *episodes, *self.retriever.inherit_skills(query, episodes))
+        hits = (*facts, *episodes, *retriever.inherit_skills(query, episodes))
         return Formation(subgraph=empty.with_nodes([hit.node for hit in hits]), hits=hits)
 
 

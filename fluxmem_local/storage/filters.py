@@ -190,6 +190,8 @@ def _any_of(key: str, values: Sequence[Any]) -> Condition:
     """Compare with each of several values; texts that the index holds are looked up as one list."""
     texts = [value for value in values if isinstance(value, str) and _is_indexed(value)]
     parts = [_equal(key, value) for value in values if not (isinstance(value, str) and _is_indexed(value))]
+    if key == "id" and not parts:
+        return "id IN (SELECT value FROM json_each(?))", [json.dumps(texts)]
     if key in _COLUMNS or len(texts) < 2:
         parts += [_equal(key, text) for text in texts]
     else:

@@ -171,6 +171,7 @@ CREATE INDEX nodes_by_scope ON nodes (scope_user, scope_agent, scope_session, la
 CREATE INDEX nodes_by_source ON nodes (source, chunk_index, key);
 CREATE INDEX nodes_by_time ON nodes (created_at);
 ALTER TABLE versions ADD COLUMN old_embedding BLOB;
+CREATE INDEX versions_by_time ON versions (at);
 """
 
 _MIGRATIONS = (_FIRST, _SECOND, _THIRD)
