@@ -64,8 +64,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     assert refused == [], f"the test tried to leave the machine: {refused}"
 
 
-@pytest.fixture(scope="session")
-def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session", autouse=True)
+def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A model cache of this run's own; what the user's holds ready converted, which takes half a minute, is seen in it.
 
     Nothing is written through to the user's: conversions are made whole under new names, and never changed.
@@ -74,7 +74,10 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (cache / "converted").mkdir()
     for folder in sorted((cache_directory() / "converted").glob("*/")):
         (cache / "converted" / folder.name).symlink_to(folder.resolve(), target_is_directory=True)
-    return cache
+    # For the whole run: models that live as long as it are made before any test's own environment.
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("FLUXMEM_MODELS", str(cache))
+        yield cache
 
 
 @pytest.fixture(autouse=True)
