@@ -7,6 +7,7 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,25 @@ from fluxmem_local.errors import InvalidInputError
 
 from .order import best_first, check_top_k
 
-__all__ = ["LexicalIndex"]
+__all__ = ["LexicalIndex", "TermStatistics"]
 
 # Below this many dead slots renumbering costs more than it saves.
 SLACK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TermStatistics:
+    """What BM25 is computed from, for n documents and the t query terms that any document holds.
+
+    ``idf`` is ``(t,)``, ``counts`` is ``(n, t)``, ``lengths`` is ``(n,)`` in tokens; an unknown
+    document has zeros. ``corpus_size`` counts all documents.
+    """
+
+    terms: tuple[str, ...]
+    idf: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.float64]
+    corpus_size: int
 
 
 class LexicalIndex(BM25Okapi):  # type: ignore[misc]
@@ -104,9 +120,13 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
     def scores(self, query_tokens: Sequence[str], ids: Sequence[str]) -> npt.NDArray[np.float64]:
         """Score n documents, shape ``(n,)``; 0 for those without a query token and for unknown ids."""
         with self._lock:
-            slots, scores = self._scored(query_tokens)
-            by_slot = dict(zip(slots.tolist(), scores.tolist(), strict=True))
-            return np.array([by_slot.get(self._slot_of.get(id, -1), 0.0) for id in ids], dtype=np.float64)
+            known = self.statistics(query_tokens, ids)
+            repeats = Counter(query_tokens)
+            weights = known.idf * [repeats[term] for term in known.terms]
+            norm = self.k1 * (1 - self.b + self.b * known.lengths / (self.avgdl or 1.0))
+            saturated: npt.NDArray[np.float64] = known.counts * (self.k1 + 1) / (known.counts + norm[:, None])
+            scores: npt.NDArray[np.float64] = saturated @ weights
+            return scores
 
     def get_scores(self, query: Sequence[str]) -> npt.NDArray[np.float64]:
         """Score all documents in the order of adding, as the library's method does: shape ``(n,)``."""
@@ -123,6 +143,28 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
         with self._lock:
             frequency = self._frequency.get(term)
             return 0.0 if frequency is None else self._floored_idf(frequency)
+
+    def statistics(self, query_tokens: Sequence[str], ids: Sequence[str]) -> TermStatistics:
+        """Return the counts and lengths behind the scores of n documents.
+
+        Raises:
+            InvalidInputError: tokens that are no list of texts.
+        """
+        with self._lock:
+            terms = tuple(term for term in dict.fromkeys(_checked(query_tokens)) if term in self._frequency)
+            slots = np.array([self._slot_of.get(id, -1) for id in ids], dtype=np.int64)
+            known = slots >= 0
+            lengths = np.zeros(len(ids))
+            counts = np.zeros((len(ids), len(terms)))
+            if known.any():
+                lengths[known] = np.frombuffer(self._lengths, dtype=np.int32)[slots[known]]
+                for column, term in enumerate(terms):
+                    pairs = np.frombuffer(self._postings[term], dtype=np.int32).reshape(-1, 2)
+                    # Slots only grow along a posting list.
+                    places = np.minimum(np.searchsorted(pairs[:, 0], slots), len(pairs) - 1)
+                    counts[:, column] = np.where(known & (pairs[places, 0] == slots), pairs[places, 1], 0)
+            idf = np.array([self._floored_idf(self._frequency[term]) for term in terms], dtype=np.float64)
+            return TermStatistics(terms, idf, counts, lengths, self.corpus_size)
 
     def __len__(self) -> int:
         return len(self._slot_of)

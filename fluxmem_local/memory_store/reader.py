@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fluxmem_local.errors import InvalidInputError, NotFoundError
 from fluxmem_local.graph import Edge, Edit, Node
+from fluxmem_local.index import TermStatistics
 from fluxmem_local.interfaces import BaseVectorStore
 from fluxmem_local.storage.codec import (
     EDGE_COLUMNS,
@@ -33,7 +34,8 @@ from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
 
 from .dead_tasks import find_dead_tasks
 from .layer_index import LayerIndex
-from .search import lexical_hits, lexical_scores, nearest_hits
+from .neighbours import find_neighbours
+from .search import lexical_hits, lexical_scores, nearest_hits, term_statistics
 
 __all__ = ["MemoryReader"]
 
@@ -235,6 +237,17 @@ class MemoryReader:
         """Return the BM25 score of each id, shape ``(n,)``; 0 without a common word."""
         with self._searching(layer) as (index, connection, dirty):
             return lexical_scores(connection, index, dirty, text, ids)
+
+    def term_statistics(self, layer: Layer, tokens: Sequence[str], ids: Sequence[str]) -> TermStatistics:
+        """Return the counts and lengths from which BM25 scores n nodes by the given tokens."""
+        with self._searching(layer) as (index, connection, dirty):
+            return term_statistics(connection, index, dirty, tokens, ids)
+
+    def neighbours(self, ids: Collection[str], reach: int, *, scope: Scope | None = None) -> dict[str, dict[int, str]]:
+        """Find the facts up to ``reach`` places before and after each fact in its source: ids by fact and offset."""
+        condition = visible(layers=(Layer.SEMANTIC,), scope=scope)
+        with self._database.read() as connection:
+            return find_neighbours(connection, ids, reach, condition)
 
     def edges(
         self,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluxmem_local.errors import InvalidInputError
-from fluxmem_local.index import ExactVectorStore, LexicalIndex
+from fluxmem_local.index import ExactVectorStore, LexicalIndex, TermStatistics
 from fluxmem_local.storage.codec import unit_vector, vector_from_blob
 from fluxmem_local.storage.filters import Condition
 from fluxmem_local.storage.rows import stored_dimension
@@ -19,7 +19,7 @@ from fluxmem_local.types import FloatArray
 
 from .layer_index import LayerIndex
 
-__all__ = ["lexical_hits", "lexical_scores", "nearest_hits"]
+__all__ = ["lexical_hits", "lexical_scores", "nearest_hits", "term_statistics"]
 
 Hits = list[tuple[str, float]]
 
@@ -83,6 +83,13 @@ def lexical_scores(
 ) -> npt.NDArray[np.float64]:
     """Score the given ids by BM25, shape ``(n,)``."""
     return _words(connection, index, dirty).scores(tokenize_query(text), ids)
+
+
+def term_statistics(
+    connection: sqlite3.Connection, index: LayerIndex, dirty: bool, tokens: Sequence[str], ids: Sequence[str]
+) -> TermStatistics:
+    """Return what the BM25 scores of the given ids are computed from."""
+    return _words(connection, index, dirty).statistics(tokens, ids)
 
 
 def _words(connection: sqlite3.Connection, index: LayerIndex, dirty: bool) -> LexicalIndex:

@@ -11,11 +11,17 @@ from fluxmem_local.types import FloatArray
 __all__ = ["fuse", "rank"]
 
 
-def fuse(signals: Mapping[str, FloatArray], weights: Mapping[str, float]) -> FloatArray:
-    """Compute ``w_d·dense + w_b·BM25 + w_l·LLM_ver + w_g·graph`` over the weights of the signals that ran.
+# What a text says about the question; the other signals adjust that.
+_CONTENT = frozenset({"dense", "bm25", "context", "llm"})
 
-    The content signals are averaged by their weights, so that scores keep their scale when one of them is missing.
-    ``graph`` is added on top: it is an adjustment, and zero where nothing was learned.
+
+def fuse(signals: Mapping[str, FloatArray], weights: Mapping[str, float]) -> FloatArray:
+    """Compute ``w_d·dense + w_b·BM25 + w_l·LLM_ver + …`` over the weights of the signals that ran (spec section 3).
+
+    Where the question has a vector, the other signals are scaled by the best cosine: what the best match in words is
+    worth beside it follows from how near the best match in meaning is, and scores keep the scale of a cosine. The sum
+    is divided by the weights of the content signals, so that it keeps its scale when one of them is missing; what
+    adjusts (``graph`` and the cues) is zero where it says nothing.
 
     Args:
         signals: arrays of shape ``(n,)`` by name; at least one.
@@ -24,11 +30,14 @@ def fuse(signals: Mapping[str, FloatArray], weights: Mapping[str, float]) -> Flo
     Returns:
         Shape ``(n,)``; content alone gives [0, 1].
     """
-    fused: FloatArray = np.zeros(len(next(iter(signals.values()))), np.float32)
+    length = len(next(iter(signals.values())))
+    fused: FloatArray = np.zeros(length, np.float32)
+    best = float(signals["dense"].max(initial=0.0)) if "dense" in signals else 1.0
     for name, values in signals.items():
-        fused += np.float32(weights[name]) * values
-    scale = sum(weights[name] for name in signals if name != "graph")
-    return fused / np.float32(scale) if scale else fused
+        scale = best if name not in ("dense", "graph") else 1.0
+        fused += np.float32(weights[name] * scale) * values
+    total = sum(weights[name] for name in signals if name in _CONTENT)
+    return fused / np.float32(total) if total else fused
 
 
 def rank(ids: Sequence[str], scores: FloatArray) -> list[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fluxmem_local.graph import Node
-from fluxmem_local.text import tokenize, tokenize_query
+from fluxmem_local.text import tokenize, tokenize_query, tokenize_query_words
 from fluxmem_local.types import FloatArray
 
 from . import signals
@@ -29,6 +29,11 @@ class Query:
     vector: FloatArray | None
     view: View = field(default_factory=View)
     experience: Experience = field(default_factory=Experience)
+
+    @property
+    def words(self) -> list[list[str]]:
+        """The question's words, each as the tokens that stand for it."""
+        return tokenize_query_words(self.text)
 
     def cosines(self, nodes: Sequence[Node]) -> FloatArray | None:
         """Compute the clipped cosine of n nodes to the question, 0 for one without an embedding: shape ``(n,)``.

@@ -24,7 +24,11 @@ def signal_weights(config: FluxMemConfig) -> dict[str, float]:
     return {
         "dense": config.dense_weight,
         "bm25": config.bm25_weight,
+        "context": config.context_weight,
         "llm": config.llm_weight,
+        "statement": config.statement_weight,
+        "speaker": config.speaker_weight,
+        "date": config.date_weight,
         "graph": config.graph_weight,
     }
 

@@ -1,17 +1,24 @@
-"""Facts: dense, BM25, the language model's verification and learned connectivity together (spec section 3)."""
+"""Facts: meaning, words, context and cues to one ranking, then the language model's word (spec section 3)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
 from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseLLM
 from fluxmem_local.memory_store import MemoryStore
-from fluxmem_local.types import Layer
+from fluxmem_local.types import FloatArray, Layer
 
-from .candidates import find_candidates
+from . import cues, signals
+from .candidates import find_candidates, get_visible
 from .hits import Hit
 from .query import Query
 from .ranking import content_signals, rank_nodes, signal_weights
 from .verification import verify_nodes
+from .windows import WINDOW_PLACES, lexical_trust, window_bm25, window_weights
 
 __all__ = ["retrieve_facts"]
 
@@ -29,9 +36,10 @@ async def retrieve_facts(
     drop_dispensable: bool = False,
 ) -> list[Hit]:
     """Return the ``top_k`` best facts, best first; ``llm`` None ranks without verification."""
-    nodes = find_candidates(store, query, Layer.SEMANTIC, top_k * config.candidate_factor)
+    found = find_candidates(store, query, Layer.SEMANTIC, top_k * config.candidate_factor)
+    nodes, beside = _with_adjacent(store, query, found)
     weights = signal_weights(config)
-    computed = content_signals(store, Layer.SEMANTIC, query, nodes)
+    computed = _fact_signals(store, query, nodes, beside, config.context_reach)
     hits = rank_nodes(query, nodes, computed, top_k=top_k, weights=weights, drop_dispensable=drop_dispensable)
     if llm is None or config.llm_weight == 0 or not hits:
         return hits[:top_k]
@@ -43,3 +51,48 @@ async def retrieve_facts(
         return hits[:top_k]
     named = {**{name: values[kept] for name, values in computed.items()}, "llm": verified}
     return rank_nodes(query, read, named, top_k=top_k, weights=weights, limit=top_k)
+
+
+def _with_adjacent(
+    store: MemoryStore, query: Query, found: Sequence[Node]
+) -> tuple[list[Node], dict[str, dict[int, str]]]:
+    """Add what stands right before and after each candidate (an answer follows its question).
+
+    Returns:
+        All of them, and what stands beside each, by id and offset.
+    """
+    # One place more than a window, for the windows of the added ones.
+    beside = store.neighbours([node.id for node in found], WINDOW_PLACES + 1, scope=query.view.scope)
+    for id, neighbours in list(beside.items()):
+        for step in (-1, 1):
+            if step in neighbours and neighbours[step] not in beside:
+                shifted = {offset - step: other for offset, other in {**neighbours, 0: id}.items() if offset != step}
+                beside[neighbours[step]] = shifted
+    known = {node.id for node in found}
+    return [*found, *get_visible(store, query, Layer.SEMANTIC, [id for id in beside if id not in known])], beside
+
+
+def _fact_signals(
+    store: MemoryStore, query: Query, nodes: Sequence[Node], beside: Mapping[str, Mapping[int, str]], reach: float
+) -> dict[str, FloatArray]:
+    if not nodes:
+        return {}
+    computed = content_signals(store, Layer.SEMANTIC, query, nodes)
+    ids = [node.id for node in nodes]
+    within = range(-WINDOW_PLACES, WINDOW_PLACES + 1)
+    windows = {id: {at: other for at, other in beside.get(id, {}).items() if at in within} for id in ids}
+    known = list(dict.fromkeys([*ids, *(id for window in windows.values() for id in window.values())]))
+    words = query.words
+    tokens = [token for word in words for token in word]
+    statistics = store.term_statistics(Layer.SEMANTIC, tokens, known)
+    places = {id: place for place, id in enumerate(known)}
+    weights = window_weights(ids, windows, places, statistics.lengths, reach)
+    trust = np.float32(lexical_trust(words, statistics))
+    computed["bm25"] = trust * computed["bm25"]
+    computed["context"] = trust * signals.bm25(window_bm25(statistics, weights))
+    computed["statement"] = cues.statement(nodes, statistics.lengths[: len(nodes)])
+    computed["speaker"] = cues.spoken_by(nodes, query.text)
+    dates = cues.dated(nodes, query.text)
+    if dates is not None:
+        computed["date"] = dates
+    return computed

@@ -3,7 +3,7 @@
 from .chunks import Chunk, chunk_document, chunk_text
 from .content import content_key, is_blank, near_key
 from .headings import HEADINGS, is_markdown
-from .tokens import TOKENIZER_VERSION, tokenize, tokenize_query
+from .tokens import TOKENIZER_VERSION, tokenize, tokenize_query, tokenize_query_words
 
 __all__ = [
     "HEADINGS",
@@ -17,4 +17,5 @@ __all__ = [
     "near_key",
     "tokenize",
     "tokenize_query",
+    "tokenize_query_words",
 ]

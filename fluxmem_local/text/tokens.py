@@ -15,7 +15,7 @@ from fluxmem_local.errors import InvalidInputError
 
 from .content import check_text
 
-__all__ = ["TOKENIZER_VERSION", "tokenize", "tokenize_query"]
+__all__ = ["TOKENIZER_VERSION", "tokenize", "tokenize_query", "tokenize_query_words"]
 
 # Raise it whenever the same text would give other tokens: indexes of stored tokens are rebuilt then.
 TOKENIZER_VERSION = 1
@@ -105,9 +105,15 @@ def tokenize_query(text: str, language: str | None = None) -> list[str]:
     As ``tokenize``, with the stems of more languages: a query of a word or two cannot say which language it is, and
     its document may have been taken for English. Tokens that no document holds cost nothing.
     """
+    return [token for word in tokenize_query_words(text, language) for token in word]
+
+
+def tokenize_query_words(text: str, language: str | None = None) -> list[list[str]]:
+    """Split a query into its words, each a list of the tokens that stand for it, as ``tokenize_query`` gives them."""
     pieces = _pieces(text)
     chosen = _known(language) if language else _vote(pieces)
-    return _tokens(pieces, tuple(_FUNCTION_WORDS) if chosen is None else tuple(dict.fromkeys((chosen, "english"))))
+    languages = tuple(_FUNCTION_WORDS) if chosen is None else tuple(dict.fromkeys((chosen, "english")))
+    return [_tokens([piece], languages) for piece in pieces]
 
 
 def _pieces(text: str) -> list[tuple[str, str]]:

@@ -141,3 +141,16 @@ def test_bad_queries_are_refused() -> None:
     for call in (lambda: index.search("cat", 5), lambda: index.search(["cat"], -1), lambda: index.delete("cat")):
         with pytest.raises(InvalidInputError):
             call()
+
+
+def test_statistics_are_those_of_the_asked_documents_after_deletes_and_adds() -> None:
+    index = LexicalIndex()
+    for id, text in {"a": "fox fox owl", "b": "owl", "c": "fox"}.items():
+        index.add(id, text.split())
+    index.delete(["b"])
+    index.add("a", ["owl", "owl"])
+    found = index.statistics(["fox", "owl", "gnu"], ["a", "gone", "c", "b"])
+    assert found.terms == ("fox", "owl")
+    assert found.counts.tolist() == [[0, 2], [0, 0], [1, 0], [0, 0]]
+    assert found.lengths.tolist() == [2, 0, 1, 0]
+    assert found.corpus_size == 2

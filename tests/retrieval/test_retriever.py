@@ -107,7 +107,7 @@ async def test_without_an_embedder_words_alone_rank(wordy_shelf: Shelf) -> None:
     await wordy_shelf.facts(a="violins have strings", b="the comet returns", c="bread needs yeast")
     hits = await wordy_shelf.retriever().retrieve("when does the comet return?")
     assert ids(hits)[0] == "b"
-    assert set(hits[0].signals) == {"bm25"}
+    assert set(hits[0].signals) == {"bm25", "context", "statement", "speaker"}
 
 
 async def test_signals_and_score_by_hand(shelf: Shelf) -> None:
@@ -115,8 +115,11 @@ async def test_signals_and_score_by_hand(shelf: Shelf) -> None:
     llm = ScriptedLLM({"verify": lambda claim, evidence: 0.8 if "apples" in evidence else 0.1})
     best = (await shelf.retriever(llm).retrieve("red apples", top_k=1))[0]
     assert best.node.id == "a"
-    assert best.signals == pytest.approx({"dense": 1.0, "bm25": 1.0, "llm": 0.8}, abs=1e-6)
-    assert best.score == pytest.approx((1.0 * 1 + 0.5 * 1 + 0.3 * 0.8) / 1.8, abs=1e-6)
+    # Two words and their stems are 4 of the 40 tokens from which on a text is no scrap.
+    expected = {"dense": 1.0, "bm25": 1.0, "context": 1.0, "llm": 0.8, "statement": 4 / 40, "speaker": 0.0}
+    assert best.signals == pytest.approx(expected, abs=1e-6)
+    content = 1.0 * 1 + 0.5 * 1 + 0.5 * 1 + 0.3 * 0.8
+    assert best.score == pytest.approx((content + 0.4 * 4 / 40) / 2.3, abs=1e-6)
     assert best.to_dict() == {
         "id": "a",
         "layer": "semantic",

@@ -1,0 +1,57 @@
+"""Neighbours: the chunks that stand beside a chunk in its source."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection
+
+from fluxmem_local.storage.filters import Condition
+from fluxmem_local.storage.rows import IN_LIST
+
+__all__ = ["find_neighbours"]
+
+
+def find_neighbours(
+    connection: sqlite3.Connection, ids: Collection[str], reach: int, condition: Condition
+) -> dict[str, dict[int, str]]:
+    """Find what stands up to ``reach`` places before and after each fact in its source, by id and offset.
+
+    Several texts may come from one source, each numbered from 0. An earlier chunk of the same text was stored earlier,
+    so the nearest one in the order of storing is taken. A gap ends the row: beyond it something is missing.
+    """
+    offsets = [offset for offset in range(-reach, reach + 1) if offset]
+    rows = connection.execute(
+        "SELECT chunk.id AS id, offset.value AS offset, CASE WHEN offset.value > 0 THEN "
+        "(SELECT MIN(other.key) FROM nodes AS other WHERE other.source = chunk.source "
+        "AND other.chunk_index = chunk.chunk_index + offset.value AND other.key > chunk.key) ELSE "
+        "(SELECT MAX(other.key) FROM nodes AS other WHERE other.source = chunk.source "
+        "AND other.chunk_index = chunk.chunk_index + offset.value AND other.key < chunk.key) END AS key "
+        "FROM json_each(?) AS asked CROSS JOIN nodes AS chunk ON chunk.id = asked.value "
+        "CROSS JOIN json_each(?) AS offset WHERE chunk.source != '' AND chunk.layer = 'semantic'",
+        [json.dumps(list(ids)), json.dumps(offsets)],
+    ).fetchall()
+    sql, values = condition
+    keys = list({row["key"] for row in rows if row["key"] is not None})
+    visible = {
+        row["key"]: str(row["id"])
+        for row in connection.execute(
+            f"SELECT key, id FROM nodes WHERE key {IN_LIST} AND {sql}",
+            [json.dumps(keys), *values],
+        )
+    }
+    found: dict[str, dict[int, str]] = {}
+    for row in rows:
+        if row["key"] in visible:
+            found.setdefault(row["id"], {})[row["offset"]] = visible[row["key"]]
+    return {id: _unbroken(beside, reach) for id, beside in found.items()}
+
+
+def _unbroken(beside: dict[int, str], reach: int) -> dict[int, str]:
+    kept: dict[int, str] = {}
+    for direction in (-1, 1):
+        for distance in range(1, reach + 1):
+            if direction * distance not in beside:
+                break
+            kept[direction * distance] = beside[direction * distance]
+    return kept
