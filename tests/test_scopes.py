@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,14 +121,14 @@ def _check(who: str, shown: str) -> None:
     assert not told, f"{who} was shown {told} in: {shown:.2000}"
 
 
-def _shown(memory: FluxMem, who: str) -> Iterator[str]:
-    """Everything that one scope can get out of a memory."""
+def _shown(memory: FluxMem, who: str, moments: list[float]) -> Iterator[str]:
+    """Everything that one scope can get out of a memory, now and as it was at moments past."""
     scope = SCOPES[who]
     for question in QUESTIONS:
-        for layer in Layer:
-            for hit in memory.retrieve(question, top_k=50, layers=[layer], scope=scope):
+        for as_of in (None, "any", *moments):
+            for hit in memory.retrieve(question, top_k=50, layers=list(Layer), scope=scope, as_of=as_of):
                 yield json.dumps(to_json(hit), default=str)
-        yield memory.context(question, scope=scope).replace(question, "")
+            yield memory.context(question, scope=scope, as_of=as_of).replace(question, "")
     for node in memory.store.select(scope=scope, states=tuple(NodeState)):
         yield json.dumps(to_json(node), default=str)
         yield json.dumps(to_json(memory.get(node.id, scope=scope)), default=str)
@@ -140,19 +141,21 @@ def _shown(memory: FluxMem, who: str) -> Iterator[str]:
 STEP = st.tuples(st.sampled_from(sorted(STEPS)), st.sampled_from(sorted(SCOPES)), st.integers(0, 5))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.lists(st.lists(STEP, min_size=1, max_size=6), min_size=2, max_size=3))
 def test_no_scope_is_shown_another_ones_words(openings: list[list[tuple[str, str, int]]]) -> None:
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent, "memory")
+        moments: list[float] = []
         for steps in openings:
             with _opened(folder) as memory:
                 for step, who, number in steps:
                     STEPS[step](memory, who, number)
                 assert memory.verify().problems == ()
+            moments.append(time.time())
         with _opened(folder) as memory:
             for who in SCOPES:
-                for shown in _shown(memory, who):
+                for shown in _shown(memory, who, moments[:1]):
                     _check(who, shown)
 
 

@@ -58,6 +58,7 @@ ANY_TEXT = {"''", "' '", "'x'", "NUL"}
 VISIBLE = {"'x'", "NUL"}
 SCOPES = {"None", "{}"}
 CALLABLE = {"None", "function"}
+MOMENTS = {"None", "5", "-1", "1.5"}
 
 
 def _solve(context: str) -> tuple[str, str, bool]:
@@ -89,10 +90,19 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, set[str]]]] = {
         {"source": ANY_TEXT, "facts": {"[]"}, "digest": ABSENT | ANY_TEXT, "on_progress": CALLABLE},
     ),
     "retrieve": (
-        {"query": "lease", "top_k": 2, "layers": ["semantic"], "filters": {"a": 1}, "verify": False},
-        {"query": VISIBLE, "top_k": {"5", "2**70"}, "filters": SCOPES, "verify": {"True"}},
+        {"query": "lease", "top_k": 2, "layers": ["semantic"], "filters": {"a": 1}, "as_of": None, "verify": False},
+        {"query": VISIBLE, "top_k": {"5", "2**70"}, "filters": SCOPES, "as_of": MOMENTS, "verify": {"True"}},
     ),
-    "context": ({"task": "lease", "observation": "shut"}, {"task": ANY_TEXT, "observation": ANY_TEXT}),
+    "context": (
+        {"task": "lease", "observation": "shut", "filters": {"a": 1}, "as_of": None, "token_budget": 100},
+        {
+            "task": ANY_TEXT,
+            "observation": ANY_TEXT,
+            "filters": SCOPES,
+            "as_of": MOMENTS,
+            "token_budget": {"None", "5", "2**70"},
+        },
+    ),
     "run_task": (
         {"task_query": "pay", "execute_fn": _solve, "observations": ["a"], "context_ids": ["f"], "on_event": None},
         {
