@@ -26,13 +26,14 @@ class Experience:
     ``values`` is the graph signal in (-1, 1). ``repairs`` are nodes that a kept repair brought into a similar task,
     with the similarity of the nearest such task. ``misleading`` are nodes that hurt in similar tasks more than they
     helped; ``dispensable`` are those of them without which a similar task succeeded. A node of which nothing was
-    learned is in none of them.
+    learned is in none of them. ``tasks`` are the past tasks that taught it, with their similarity.
     """
 
     values: Mapping[str, float] = field(default_factory=dict)
     repairs: Mapping[str, float] = field(default_factory=dict)
     misleading: frozenset[str] = frozenset()
     dispensable: frozenset[str] = frozenset()
+    tasks: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def node_ids(self) -> list[str]:
@@ -120,6 +121,7 @@ def learn(store: MemoryStore, tasks: Sequence[tuple[EpisodicNode, float]], thres
         repairs={id: similarity for id, similarity in repairs.items() if id not in misleading},
         misleading=misleading,
         dispensable=frozenset(id for id in misleading if done_without[columns[id]]),
+        tasks={task.id: similarity for task, similarity in tasks},
     )
 
 

@@ -20,11 +20,13 @@ from fluxmem_local.types import FloatArray, Layer, Scope
 
 from .episodic import retrieve_episodes, similar_tasks
 from .experience import learn
+from .explaining import explain
 from .filters import AsOf, View, times_of
 from .fusion import rank
 from .hits import Hit
 from .procedural import inherit_skills, retrieve_skills
 from .query import Query
+from .ranking import signal_weights
 from .semantic import retrieve_facts
 
 __all__ = ["Retriever"]
@@ -62,6 +64,7 @@ class Retriever:
         trial_of: str | None = None,
         exclude: Collection[str] = (),
         drop_dispensable: bool = False,
+        with_explanation: bool = False,
     ) -> list[Hit]:
         """Return the ``top_k`` best nodes of all ``layers`` together, best first.
 
@@ -76,6 +79,7 @@ class Retriever:
             trial_of: id of the episode whose unfinished reshapes are visible too.
             exclude: ids that must not be returned.
             drop_dispensable: leave out what misled similar tasks, in place of ranking it last.
+            with_explanation: say of each hit what its place comes from.
 
         Raises:
             BlankTextError: the query has no visible character.
@@ -91,7 +95,8 @@ class Retriever:
         for layer in wanted:
             hits += await then.search_layer(layer, asked, top_k=top_k, verify=verify, drop_dispensable=drop_dispensable)
         order = rank([hit.node.id for hit in hits], np.array([hit.score for hit in hits], np.float32))
-        return [hits[position] for position in order[:top_k]]
+        best = [hits[position] for position in order[:top_k]]
+        return explain(then.store, asked, best, signal_weights(self.config)) if with_explanation else best
 
     async def then(self, as_of: AsOf) -> Retriever:
         """Return a retriever on the memory with the contents that it had at a moment; this one when it had the same.

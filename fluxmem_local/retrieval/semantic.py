@@ -10,6 +10,7 @@ from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseLLM
 from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.text import HEADINGS
 from fluxmem_local.types import FloatArray, Layer
 
 from . import cues, signals
@@ -87,9 +88,10 @@ def _fact_signals(
     statistics = store.term_statistics(Layer.SEMANTIC, tokens, known)
     places = {id: place for place, id in enumerate(known)}
     weights = window_weights(ids, windows, places, statistics.lengths, reach)
+    headings = [str(node.metadata.get(HEADINGS, "")) for node in nodes]
     trust = np.float32(lexical_trust(words, statistics))
     computed["bm25"] = trust * computed["bm25"]
-    computed["context"] = trust * signals.bm25(window_bm25(statistics, weights))
+    computed["context"] = trust * signals.bm25(window_bm25(statistics, weights, headings))
     computed["statement"] = cues.statement(nodes, statistics.lengths[: len(nodes)])
     computed["speaker"] = cues.spoken_by(nodes, query.text)
     dates = cues.dated(nodes, query.text)

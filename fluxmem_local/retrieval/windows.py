@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from fluxmem_local.index import TermStatistics
+from fluxmem_local.text import tokenize
 from fluxmem_local.types import FloatArray
 
 __all__ = ["WINDOW_PLACES", "lexical_trust", "window_bm25", "window_weights"]
@@ -60,18 +63,29 @@ def window_weights(
     return weights[:, :nowhere]
 
 
-def window_bm25(statistics: TermStatistics, weights: FloatArray) -> FloatArray:
+def window_bm25(statistics: TermStatistics, weights: FloatArray, headings: Sequence[str] | None = None) -> FloatArray:
     """Compute BM25 over windows: term counts and lengths are summed by weight first, then saturated: shape ``(n,)``.
 
     Args:
         statistics: of the m known chunks.
         weights: shape ``(n, m)``.
+        headings: of the n chunks, blank where there is none; they are read as a part of the chunk.
     """
     counts = weights @ statistics.counts
     lengths = weights @ statistics.lengths
+    for row, line in enumerate(headings or ()):
+        if line:
+            tokens = _counted(line)
+            counts[row] += [tokens[term] for term in statistics.terms]
+            lengths[row] += tokens.total()
     norm = _K1 * (1 - _B + _B * lengths / max(float(lengths.mean()), 1.0))
     scores = (counts * (_K1 + 1) / (counts + norm[:, None])) @ np.maximum(statistics.idf, 0.0)
     return np.asarray(scores, np.float32)
+
+
+@lru_cache(maxsize=1 << 14)
+def _counted(line: str) -> Counter[str]:
+    return Counter(tokenize(line))
 
 
 def lexical_trust(words: Sequence[Sequence[str]], statistics: TermStatistics) -> float:

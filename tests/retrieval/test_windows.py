@@ -45,6 +45,17 @@ def test_a_match_in_the_neighbour_counts_in_part() -> None:
     np.testing.assert_allclose(window_bm25(statistics, weights), [2 * 0.5 * 2.5 / 2.0, 2 * 2.5 / 2.5], rtol=1e-6)
 
 
+def test_headings_are_read_as_a_part_of_the_chunk() -> None:
+    statistics = TermStatistics(
+        terms=("linux",), idf=np.array([2.0]), counts=np.array([[0.0], [0.0]]), lengths=np.array([3.0, 4.0]),
+        corpus_size=9,
+    )  # fmt: skip
+    # One heading of one word (its stem is the second token): tf 1, length 5 of a mean of 4.5.
+    norm = 1.5 * (0.25 + 0.75 * 5 / 4.5)
+    scores = window_bm25(statistics, np.eye(2, dtype=np.float32), ["Linux", ""])
+    np.testing.assert_allclose(scores, [2 * 2.5 / (1 + norm), 0.0], rtol=1e-6)
+
+
 def test_a_stray_match_is_trusted_by_its_share_of_the_question() -> None:
     statistics = TermStatistics(
         terms=("fox",), idf=np.array([1.0]), counts=np.array([[1.0]]), lengths=np.array([3.0]), corpus_size=50
