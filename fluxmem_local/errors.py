@@ -73,7 +73,7 @@ class ModelError(FluxMemError):
 
 
 class ModelNotFoundError(ModelError):
-    """No model directory, GGUF file or registry entry of this name on this machine."""
+    """No model directory, GGUF file or registry entry of this name on this machine, or none where one is needed."""
 
 
 class ModelIntegrityError(ModelError):

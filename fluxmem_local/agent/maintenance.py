@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fluxmem_local.errors import ModelError
+from fluxmem_local.errors import ModelNotFoundError
 from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore
@@ -40,10 +40,12 @@ async def reindex(
         on_progress: called after each batch with the number of nodes in it.
 
     Raises:
-        ModelError: there is no embedder.
+        ModelNotFoundError: there is no embedder.
     """
     if embedder is None:
-        raise ModelError("reindex needs an embedder; set embedding_model to a registry name or a model directory")
+        raise ModelNotFoundError(
+            "reindex needs an embedder; set embedding_model to a registry name or a model directory"
+        )
     before = store.fingerprint
     # Before the old vectors are given up: an embedder that fails must fail here.
     await embedder.embed_text("one text to see that this embedder works")

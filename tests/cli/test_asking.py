@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from fluxmem_local.agent import agent as agent_module
 from fluxmem_local.testing import ScriptedLLM
 
 from .conftest import Fluxmem
@@ -78,6 +79,26 @@ def test_ask_answers_and_cites(filled: Fluxmem) -> None:
 
 
 def test_ask_says_when_the_memory_does_not(filled: Fluxmem) -> None:
+    filled.llm = ScriptedLLM({"generate": lambda **_: "Napoleon signed it in 1803."})
+    answer = filled.data("ask", "Who signed the lease of the office?")
+    assert (answer["text"], answer["supported"], answer["citations"]) == ("The memory does not say.", False, [])
+    episode = filled.data("show", answer["episode_id"])
+    assert "failed" in str(episode)
+    assert "1803" not in filled("ask", "Who signed the lease of the office?").stdout
+
+
+def test_ask_gives_the_fact_where_the_model_says_something_else(filled: Fluxmem) -> None:
     filled.llm = ScriptedLLM({"generate": lambda **_: "Napoleon sold it to Alaska in 1803."})
     answer = filled.data("ask", "When does the lease of the office end?")
-    assert (answer["text"], answer["supported"], answer["citations"]) == ("The memory does not say.", False, [])
+    assert (answer["text"], answer["supported"]) == ("The lease of the office ends in May 2031.", True)
+    assert [fact["content"] for fact in answer["facts"]] == ["The lease of the office ends in May 2031."]
+
+
+def test_a_model_that_is_switched_off_where_one_is_needed_is_bad_usage(
+    filled: Fluxmem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.llm = None
+    assert "set llm_model" in filled("ask", "When does the lease end?", code=2).stderr
+    monkeypatch.setattr(agent_module, "build_embedder", lambda config: None)
+    assert "set embedding_model" in filled("reindex", code=2).stderr
+    assert filled.data("stats")["num_episodic_nodes"] == 0
