@@ -95,7 +95,7 @@ async def ask(
             "answering needs a language model; set llm_model to a registry name, a folder or a .gguf file"
         )
     answerer = Answerer(llm, question, lambda id: _as_told(store, id))
-    result = await runner.run_task(question, answerer, scope=scope, on_event=on_event)
+    result = await runner.run_task(question, answerer, scope=scope, on_event=on_event, answers=True)
     if answerer.error is not None:
         raise answerer.error
     return Answer(

@@ -12,7 +12,7 @@ from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
 from fluxmem_local.memory_store import MemoryStore, Outcome
 from fluxmem_local.retrieval import Retriever
 from fluxmem_local.stages.events import EventListener, TaskFinished
-from fluxmem_local.stages.execution import ExecuteFn
+from fluxmem_local.stages.execution import ANSWERED, ExecuteFn
 from fluxmem_local.stages.formation import StageI
 from fluxmem_local.stages.refinement import Progress, StageII, StepResult
 from fluxmem_local.stages.settlement import settle_success, settle_without_success, use_edges
@@ -52,6 +52,8 @@ class TaskRunner:
         scope: Scope | Mapping[str, str | None] | None = None,
         context_ids: Sequence[str] | None = None,
         on_event: EventListener | None = None,
+        *,
+        answers: bool = False,
     ) -> TaskResult:
         """Run a task, each observation one step, and learn from it.
 
@@ -66,6 +68,7 @@ class TaskRunner:
             scope: whose task it is.
             context_ids: start each step from exactly these nodes in place of Stage I's choice.
             on_event: called with each event while the task runs.
+            answers: the task function only answers and does nothing, which teaches no skill.
 
         Raises:
             BlankTextError: the task has no visible character.
@@ -79,7 +82,8 @@ class TaskRunner:
             )
         for seen in observed:
             check_text(seen, "an observation")
-        return await self._run(task_query, observed, execute_fn, 0, Scope.coerce(scope), context_ids, on_event)
+        noted = {ANSWERED: True} if answers else {}
+        return await self._run(task_query, observed, execute_fn, 0, Scope.coerce(scope), context_ids, on_event, noted)
 
     async def run_step(
         self,
@@ -102,7 +106,7 @@ class TaskRunner:
             raise InvalidInputError(f"step_index={step_index!r} is no step number; give 0 or more, of 63 bits at most")
         check_text(observation, "the observation")
         return await self._run(
-            task_query, [observation], execute_fn, step_index, Scope.coerce(scope), context_ids, on_event
+            task_query, [observation], execute_fn, step_index, Scope.coerce(scope), context_ids, on_event, {}
         )
 
     async def record_episode(
@@ -157,6 +161,7 @@ class TaskRunner:
         scope: Scope,
         context_ids: Sequence[str] | None,
         on_event: EventListener | None,
+        noted: Mapping[str, bool],
     ) -> TaskResult:
         if not callable(execute_fn):
             raise InvalidInputError(f"execute_fn={execute_fn!r:.200} cannot be called; give a function of the context")
@@ -164,7 +169,7 @@ class TaskRunner:
         if context_ids is not None:
             context_ids = listed_ids("context_ids", context_ids)
             self._store.get_many(context_ids)
-        episode = replace(await self._episode(task, scope), metadata={OWNER: this_process()})
+        episode = replace(await self._episode(task, scope), metadata={OWNER: this_process(), **noted})
         progress = Progress(episode=episode, scope=scope, listener=on_event)
         with self._store.transaction() as transaction:
             transaction.add_nodes([episode])
@@ -220,6 +225,7 @@ def _ended(progress: Progress, status: str, feedback: str = "") -> EpisodicNode:
         status=status,
         feedback=feedback or last,
         metadata={
+            **{key: value for key, value in progress.episode.metadata.items() if key != OWNER},
             "rounds": progress.rounds,
             "attributions": [attribution.to_dict() for attribution in progress.attributions],
         },

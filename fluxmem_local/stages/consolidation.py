@@ -21,6 +21,7 @@ from fluxmem_local.types import FloatArray, Layer, NodeState
 from .advice import SkillWriter
 from .clustering import cluster_episodes, word_vectors
 from .evolution import Evidence, ReplayFn, evolve_skill
+from .experience import share_subject
 from .families import Family, find_families, is_induced
 from .induction import induce_skill
 from .skills import Skill
@@ -170,6 +171,8 @@ class StageIII:
     async def _plan(self, family: Family, writer: SkillWriter, replay_fn: ReplayFn | None) -> _Planned | None:
         """Work out a family's skill; None when it has one and nothing is new."""
         known = family.skill
+        if known is None and not share_subject(family.successes):
+            return None
         outcomes = () if known is None else tuple(await asyncio.to_thread(self._outcomes, known.id))
         digest = family.digest(outcomes, replayed=replay_fn is not None)
         if known is not None and known.metadata.get("digest") == digest and known.pems_score is not None:

@@ -14,7 +14,10 @@ from fluxmem_local.errors import InvalidInputError, OutsideFailureError
 
 from .feedback import describe_exception
 
-__all__ = ["ExecuteFn", "Execution", "execute"]
+__all__ = ["ANSWERED", "ExecuteFn", "Execution", "execute"]
+
+# The key in an episode's metadata that tells that its steps only answered, and did nothing.
+ANSWERED = "answered"
 
 Outcome3: TypeAlias = tuple[str, str, bool]
 ExecuteFn: TypeAlias = Callable[[str], Awaitable[Outcome3] | Outcome3]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import regex
 
 from fluxmem_local.answers import usable_text
 from fluxmem_local.graph import EpisodicNode
-from fluxmem_local.text import is_blank, tokenize
+from fluxmem_local.text import tokenize
 
 from .antiunification import Pattern, Word, align, anti_unify, substitute, words_of
+from .experience import actions_of, is_content_word
 from .rewriting import names_in
 from .skills import Pitfall, Skill, Slot, Step
 
-__all__ = ["counts_as_success", "grounded_text", "induce_skill"]
+__all__ = ["grounded_text", "induce_skill"]
 
 # More successes of one kind add counts, not steps; aligning costs the product of their lengths.
 _MOST_ALIGNED = 64
@@ -34,13 +35,8 @@ _LIST_NUMBER = regex.compile(r"(?m)^\s*\d+[.)]\s")
 _CONTENT_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+(?:[._\-/:@+][\p{L}\p{M}\p{N}]+)*")
 # Numbers, paths, addresses and identifiers: nearly right is wrong.
 _EXACT = regex.compile(r"[\p{N}._/:@]")
-_FUNCTION_WORDS = frozenset(
-    (  # noqa: SIM905
-        "a an and any are as at be been but by can do does each every for from has have if in into is it its may more "
-        "most must no not of on one or other should so such than that the their them then there these they this those "
-        "to up use used using was were what when where which while who will with you your"
-    ).split()
-)
+_FIRST_MARK = 0xF0000
+_MARKED = regex.compile("\x01(.)\x02")
 
 
 @dataclass(slots=True)
@@ -49,16 +45,6 @@ class _Column:
 
     words: list[Word]
     actions: dict[str, list[Word]]
-
-
-def counts_as_success(episode: EpisodicNode) -> bool:
-    """Tell whether an episode can teach a skill: it succeeded, did something, and was not rolled back."""
-    return (
-        episode.status == "succeeded"
-        and episode.success is True
-        and not episode.metadata.get("rolled_back")
-        and any(not is_blank(action) for _, action in episode.trajectory)
-    )
 
 
 def induce_skill(successes: Sequence[EpisodicNode], failures: Sequence[EpisodicNode] = ()) -> Skill:
@@ -73,7 +59,9 @@ def induce_skill(successes: Sequence[EpisodicNode], failures: Sequence[EpisodicN
         failures: episodes of the same kind of task that failed.
     """
     episodes = sorted(successes, key=lambda episode: (-episode.created_at, episode.id))[:_MOST_ALIGNED]
-    episodes.sort(key=lambda episode: (len(_actions(episode)), _actions(episode), episode.task_description, episode.id))
+    episodes.sort(
+        key=lambda episode: (len(actions_of(episode)), actions_of(episode), episode.task_description, episode.id)
+    )
     ids = [episode.id for episode in episodes]
     task = anti_unify([words_of(_one_line(episode.task_description)) for episode in episodes])
     slots = _Slots()
@@ -82,26 +70,26 @@ def induce_skill(successes: Sequence[EpisodicNode], failures: Sequence[EpisodicN
     shared = [column for column in columns if 2 * len(column.actions) > len(episodes)]
     if not shared:
         shared = [column for column in columns if ids[0] in column.actions]
-    patterns = [anti_unify(list(column.actions.values())) for column in shared]
+    patterns = [_usual(anti_unify(list(column.actions.values()))) for column in shared]
     step_gaps = [slots.of(pattern, list(column.actions)) for pattern, column in zip(patterns, shared, strict=True)]
-    numbered = slots.numbered()
-    word_texts = {_task_key(gap): str(numbered[slot]) for gap, slot in use_gaps.items()}
+    use_texts = slots.named(use_gaps)
+    word_texts = {_task_key(gap): text for gap, text in use_texts.items()}
     failed_steps = _steps_of_failures(shared, failures)
     return Skill(
         name=_name(task, episodes),
-        use=_use(task, {gap: str(numbered[slot]) for gap, slot in use_gaps.items()}, episodes),
+        use=_use(task, use_texts, episodes),
         steps=tuple(
             Step(
-                template=_shorten(pattern.render({gap: str(numbered[slot]) for gap, slot in gaps.items()}, word_texts)),
+                template=_shorten(pattern.render(slots.named(gaps), word_texts)),
                 words=tuple(
-                    word.key for word in pattern.common if _is_content(word.key) and word.key not in word_texts
+                    word.key for word in pattern.common if is_content_word(word.key) and word.key not in word_texts
                 ),
                 succeeded_ids=tuple(sorted(column.actions)),
                 failed_ids=tuple(failed),
             )
             for pattern, gaps, column, failed in zip(patterns, step_gaps, shared, failed_steps, strict=True)
         ),
-        slots=numbered,
+        slots=slots.numbered(),
         examples=slots.examples(ids),
         pitfalls=_pitfalls(failures),
     )
@@ -123,10 +111,10 @@ def grounded_text(answer: object, sources: Sequence[str], max_chars: int) -> str
         known.update(tokenize(source))
         known.update(word.casefold() for word in _CONTENT_WORD.findall(source))
     words = [word.casefold() for word in _CONTENT_WORD.findall(_LIST_NUMBER.sub("", text))]
-    words = [word for word in words if _is_content(word)]
+    words = [word for word in words if is_content_word(word)]
     found, named = (
         [any(token in known for token in (word, *tokenize(word))) for word in some]
-        for some in (words, filter(_is_content, names_in(text)))
+        for some in (words, filter(is_content_word, names_in(text)))
     )
     exact = [word in known for word in words if _EXACT.search(word)]
     if not words or sum(found) < _GROUNDED_SHARE * len(words) or not all(exact + named):
@@ -135,16 +123,28 @@ def grounded_text(answer: object, sources: Sequence[str], max_chars: int) -> str
 
 
 class _Slots:
-    """Gaps of patterns, joined where they have the same values in all episodes that both are seen in."""
+    """Gaps of patterns, joined where they have the same values in all episodes that both are seen in.
+
+    A gap whose values are made of those of slots, as ``shop-web`` and ``blog-web`` of ``shop`` and ``blog``, is written
+    with them.
+    """
 
     def __init__(self) -> None:
         self._values: list[dict[str, str]] = []
 
-    def of(self, pattern: Pattern, ids: Sequence[str]) -> dict[int, int]:
-        """Map each gap of a pattern of these episodes to its slot's place in the order of first use."""
+    def of(self, pattern: Pattern, ids: Sequence[str]) -> dict[int, str]:
+        """Map each gap of a pattern of these episodes to its text, in which a slot is written as ``_mark`` of it."""
         return {
-            gap: self._slot(dict(zip(ids, map(_shorten_value, pattern.values(gap)), strict=True)))
+            gap: self._text(dict(zip(ids, map(_shorten_value, pattern.values(gap)), strict=True)))
             for gap in sorted(pattern.gaps)
+        }
+
+    def named(self, texts: Mapping[int, str]) -> dict[int, str]:
+        """Write the slots in texts of gaps by number and kind."""
+        numbered = self.numbered()
+        return {
+            gap: _MARKED.sub(lambda found: str(numbered[ord(found[1]) - _FIRST_MARK]), text)
+            for gap, text in texts.items()
         }
 
     def numbered(self) -> tuple[Slot, ...]:
@@ -160,23 +160,51 @@ class _Slots:
         counted = Counter(row for row in rows if any(row))
         return tuple(sorted(counted, key=lambda row: (-counted[row], row)))
 
-    def _slot(self, values: dict[str, str]) -> int:
+    def _text(self, values: dict[str, str]) -> str:
         for place, known in enumerate(self._values):
             both = known.keys() & values.keys()
             if len(both) > 1 and all(known[id].casefold() == values[id].casefold() for id in both):
                 known.update(values)
-                return place
+                return _mark(place)
+        return self._composed(values) or self._new(values)
+
+    def _composed(self, values: Mapping[str, str]) -> str | None:
+        """Write values by the slots whose values are parts of them, if that makes them all the same."""
+        texts = dict(values)
+        for place, known in enumerate(self._values):
+            parts = {id: known.get(id, "") for id in texts}
+            if all(len(part) > 1 and part.casefold() in texts[id].casefold() for id, part in parts.items()):
+                texts = {
+                    id: regex.sub(regex.escape(parts[id]), _mark(place), text, flags=regex.IGNORECASE)
+                    for id, text in texts.items()
+                }
+        written = next(iter(texts.values()))
+        same = all(text.casefold() == written.casefold() for text in texts.values())
+        return written if len(texts) > 1 and same and _MARKED.search(written) else None
+
+    def _new(self, values: dict[str, str]) -> str:
         self._values.append(values)
-        return len(self._values) - 1
+        return _mark(len(self._values) - 1)
 
 
 def _with_task_slots(episode: EpisodicNode, task: Pattern, position: int) -> list[list[Word]]:
     """Split an episode's actions into words, with what its task has in a gap as one word for that gap."""
-    actions = [words_of(action) for action in _actions(episode)]
+    actions = [words_of(action) for action in actions_of(episode)]
     for gap, runs in sorted(task.gaps.items(), key=lambda item: -len(item[1][position])):
-        if any(_is_content(word.key) for word in runs[position]):
+        if any(is_content_word(word.key) for word in runs[position]):
             actions = [substitute(words, runs[position], _task_key(gap)) for words in actions]
     return actions
+
+
+def _usual(pattern: Pattern) -> Pattern:
+    """Leave out the gaps of a step in which most episodes have nothing: one's extra word is no parameter."""
+    gaps = {place: runs for place, runs in pattern.gaps.items() if 2 * sum(map(bool, runs)) >= len(runs)}
+    return replace(pattern, gaps=gaps)
+
+
+def _mark(slot: int) -> str:
+    # One character of private use, between controls that values are cleared of.
+    return f"\x01{chr(_FIRST_MARK + slot)}\x02"
 
 
 def _task_key(gap: int) -> str:
@@ -209,7 +237,7 @@ def _steps_of_failures(columns: Sequence[_Column], failures: Sequence[EpisodicNo
     """List for each column the failed episodes that did it too."""
     found: list[list[str]] = [[] for _ in columns]
     for episode in sorted(failures, key=lambda episode: episode.id):
-        pairs = align([column.words for column in columns], [words_of(action) for action in _actions(episode)])
+        pairs = align([column.words for column in columns], [words_of(action) for action in actions_of(episode)])
         for column_place, action_place in pairs:
             if column_place is not None and action_place is not None:
                 found[column_place].append(episode.id)
@@ -219,7 +247,7 @@ def _steps_of_failures(columns: Sequence[_Column], failures: Sequence[EpisodicNo
 def _pitfalls(failures: Sequence[EpisodicNode]) -> tuple[Pitfall, ...]:
     ends: dict[tuple[str, str], list[str]] = {}
     for episode in failures:
-        actions = _actions(episode)
+        actions = actions_of(episode)
         feedback = _shorten(_one_line(episode.feedback), _MOST_CHARS_OF_FEEDBACK)
         if actions:
             ends.setdefault((_shorten(actions[-1]), feedback), []).append(episode.id)
@@ -228,14 +256,14 @@ def _pitfalls(failures: Sequence[EpisodicNode]) -> tuple[Pitfall, ...]:
 
 
 def _use(task: Pattern, names: Mapping[int, str], episodes: Sequence[EpisodicNode]) -> str:
-    if task.share >= _LEAST_SHARE and any(_is_content(word.key) for word in task.common):
+    if task.share >= _LEAST_SHARE and any(is_content_word(word.key) for word in task.common):
         return _shorten(task.render(names, {}))
     words = _frequent_words(episodes)
     return f"tasks on {', '.join(words)}" if words else _shorten(_one_line(episodes[0].task_description))
 
 
 def _name(task: Pattern, episodes: Sequence[EpisodicNode]) -> str:
-    words = [word.key for word in task.common if _is_content(word.key)] if task.share >= _LEAST_SHARE else []
+    words = [word.key for word in task.common if is_content_word(word.key)] if task.share >= _LEAST_SHARE else []
     words = words or _frequent_words(episodes) or [word.key for word in words_of(episodes[0].task_description)]
     return "-".join(regex.sub(r"[^\p{L}\p{M}\p{N}]+", "-", word).strip("-") for word in words[:_MOST_WORDS_OF_NAME])
 
@@ -245,7 +273,7 @@ def _frequent_words(episodes: Sequence[EpisodicNode]) -> list[str]:
     counts = Counter(
         word
         for episode in episodes
-        for word in {word.key for word in words_of(episode.task_description) if _is_content(word.key)}
+        for word in {word.key for word in words_of(episode.task_description) if is_content_word(word.key)}
     )
     frequent = [word for word, count in counts.items() if 2 * count >= len(episodes) and count > 1]
     return sorted(frequent, key=lambda word: (-counts[word], word))[:_MOST_WORDS_OF_NAME]
@@ -257,17 +285,13 @@ def _kind(values: Sequence[str]) -> str:
     if all(regex.fullmatch(r"[\d.,:%\-]+", value) for value in given):
         return "number"
     counts = Counter(part for value in given for part in set(regex.findall(r"\p{L}{2,}", value.casefold())))
-    shared = [part for part, count in counts.items() if 2 * count > len(given) > 1 and part not in _FUNCTION_WORDS]
+    shared = [part for part, count in counts.items() if 2 * count > len(given) > 1 and is_content_word(part)]
     return max(shared, key=lambda part: (counts[part], part)) if shared else "item"
 
 
 def _by_frequency(values: Iterable[str]) -> tuple[str, ...]:
     counts = Counter(value for value in values if value)
     return tuple(sorted(counts, key=lambda value: (-counts[value], value)))
-
-
-def _actions(episode: EpisodicNode) -> list[str]:
-    return [_one_line(action) for _, action in episode.trajectory if not is_blank(action)]
 
 
 def _one_line(text: str) -> str:
@@ -279,10 +303,4 @@ def _shorten(text: str, most: int = _MOST_CHARS_OF_ACTION) -> str:
 
 
 def _shorten_value(value: str) -> str:
-    return _shorten(value, _MOST_CHARS_OF_VALUE)
-
-
-def _is_content(word: str) -> bool:
-    return (
-        word not in _FUNCTION_WORDS and any(sign.isalnum() for sign in word) and (len(word) > 1 or not word.isascii())
-    )
+    return _shorten(value.replace("\x01", ""), _MOST_CHARS_OF_VALUE)

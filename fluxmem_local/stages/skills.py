@@ -71,7 +71,8 @@ class Skill:
             lines.append(self.description)
         lines += [f"{number}. {step.template}" for number, step in enumerate(self.steps, start=1)]
         lines += [
-            "Seen: " + ", ".join(f"<{slot.number}> = {value}" for slot, value in zip(self.slots, values, strict=True))
+            "Seen: "
+            + ", ".join(f"<{slot.number}> = {value}" for slot, value in zip(self.slots, values, strict=True) if value)
             for values in self.examples[:examples]
         ]
         for pitfall in self.pitfalls:

@@ -45,6 +45,7 @@ async def test_a_supported_answer_cites_the_fact_it_used() -> None:
         assert isinstance(episode, EpisodicNode)
         assert (episode.task_description, episode.success) == (QUESTION, True)
         assert episode.metadata["answered"] is True
+        assert episode.metadata["answered"] is True
         assert answer["supported"] is True
         prompt = llm.calls_of("generate")[0].arguments["prompt"]
         assert FACTS[0] in prompt

@@ -116,6 +116,41 @@ class TestInduction:
         report = await consolidate()
         assert (report.induced_skills, skills_of(store), report.graph_pems) == ((), [], 0.0)
 
+    @pytest.mark.parametrize("num_clusters", [None, 1])
+    @pytest.mark.parametrize(
+        "tasks",
+        [
+            {
+                "Who approves deployments?": ("Maria approves deployments.",),
+                "Where does Ana live?": ("Ana lives in Porto.",),
+                "When does the backup start?": ("The backup starts at two.",),
+            },
+            {f"Who approves deployments of {app}?": ("Maria approves them.",) for app in ("shop", "blog", "wiki")},
+            {
+                "deploy shop": ("make deploy", "check shop"),
+                "feed the cat": ("open tin", "fill bowl"),
+                "write a haiku": ("think of rain", "write three lines"),
+            },
+        ],
+        ids=["answers of different subjects", "answers of one subject", "tasks without a common subject"],
+    )
+    async def test_answers_and_strangers_make_no_skill(
+        self,
+        store: MemoryStore,
+        add: Any,
+        consolidate: Any,
+        tasks: dict[str, tuple[str, ...]],
+        num_clusters: int | None,
+    ) -> None:
+        await add(
+            *(
+                EpisodicNode(task_description=task, trajectory=tuple(("", each) for each in actions), success=True)
+                for task, actions in tasks.items()
+            )
+        )
+        report = await consolidate(num_clusters=num_clusters)
+        assert (report.induced_skills, skills_of(store), report.status) == ((), [], "ok")
+
     async def test_an_empty_memory_gives_an_empty_report(self, consolidate: Any) -> None:
         report = await consolidate()
         assert (report["clusters"], report["induced_skills"], report["converged"], report["status"]) == (

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.stages.antiunification import align, anti_unify, similarity, words_of
-from fluxmem_local.stages.induction import counts_as_success, grounded_text, induce_skill
+from fluxmem_local.stages.experience import counts_as_success, share_subject
+from fluxmem_local.stages.induction import grounded_text, induce_skill
 from fluxmem_local.stages.skills import Skill
 
 
@@ -184,3 +188,144 @@ class TestGroundedText:
     )
     def test_what_they_do_not_say_is_refused(self, answer: object) -> None:
         assert grounded_text(answer, self.SOURCES, 600) is None
+
+
+def family(*episodes: tuple[str, tuple[str, ...]]) -> list[EpisodicNode]:
+    return [lived(number, task, *actions) for number, (task, actions) in enumerate(episodes, start=1)]
+
+
+class TestSlotsInSteps:
+    def test_what_varies_with_the_task_is_its_slot_also_within_words(self) -> None:
+        apps = (("shop", "staging"), ("blog", "production"), ("wiki", "staging"))
+        skill = induce_skill(
+            family(
+                *(
+                    (
+                        f"Deploy {app} to {stage}",
+                        (
+                            "git pull",
+                            f"kubectl rollout restart {app}-web -n {stage}",
+                            f"curl https://{app}.{stage}.example/health",
+                        ),
+                    )
+                    for app, stage in apps
+                )
+            )
+        )
+        assert skill.render().splitlines() == [
+            "When to use: Deploy <1:item> to <2:item>",
+            "1. git pull",
+            "2. kubectl rollout restart <1:item>-web -n <2:item>",
+            "3. curl https://<1:item>.<2:item>.example/health",
+            "Seen: <1> = blog, <2> = production",
+            "Seen: <1> = shop, <2> = staging",
+            "Seen: <1> = wiki, <2> = staging",
+        ]
+        assert len(skill.slots) == 2
+
+    def test_letters_that_only_some_share_with_the_task_are_a_slot_of_their_own(self) -> None:
+        skill = induce_skill(
+            family(*((f"fly to {city}", (f"search {code}",)) for city, code in (("Oslo", "OSL"), ("Kyiv", "IEV"))))
+        )
+        assert [step.template for step in skill.steps] == ["search <2:item>"]
+
+    def test_an_extra_word_of_one_episode_is_no_slot(self) -> None:
+        pulls = ("git pull", "git pull", "git pull --rebase")
+        skill = induce_skill(family(*((f"update {name}", (pull,)) for name, pull in zip("abc", pulls, strict=True))))
+        assert [step.template for step in skill.steps] == ["git pull"]
+        assert len(skill.slots) == 1
+
+    def test_an_example_names_no_value_that_it_has_not(self) -> None:
+        skill = induce_skill(family(("open box", ("open",)), ("open box now", ("open",)), ("open box", ("open",))))
+        assert skill.render().splitlines()[2:] == ["Seen: <1> = now"]
+
+    def test_marks_in_texts_are_no_slots(self) -> None:
+        odd = "\x01\U000f0005\x02"
+        skill = induce_skill(family(*((f"send {name}", (f"send {odd}{name}x",)) for name in ("ab", "cd"))))
+        assert len(skill.slots) >= 1
+
+    @given(
+        names=st.lists(st.text("abcdefgh", min_size=2, max_size=6), min_size=3, max_size=5, unique=True),
+        others=st.lists(st.text("mnopqrst", min_size=2, max_size=6), min_size=5, max_size=5, unique=True),
+        affixes=st.tuples(*[st.sampled_from(["", "x-", "-w", ".log", "(", "/v1/"])] * 4),
+    )
+    @settings(max_examples=60, deadline=None)
+    def test_each_step_filled_with_an_example_is_what_was_done(
+        self, names: list[str], others: list[str], affixes: tuple[str, ...]
+    ) -> None:
+        one, two, three, four = affixes
+        episodes = family(
+            *(
+                (f"move {name} over to {other}", (f"open {one}{name}{two} now", f"put it at {three}{other}{four}"))
+                for name, other in zip(names, others, strict=False)
+            )
+        )
+        skill = induce_skill(episodes)
+        for place, step in enumerate(skill.steps):
+            filled = {
+                re.sub(r"<(\d+):\w+>", lambda found, row=row: row[int(found[1]) - 1], step.template)  # type: ignore[misc]
+                for row in skill.examples
+            }
+            assert filled == {episode.trajectory[place][1] for episode in episodes}
+        assert len(skill.slots) == 2
+
+
+ASKED = (
+    ("Who approves deployments?", "Maria approves deployments."),
+    ("Where does Ana live?", "Ana lives in Porto."),
+    ("When does the backup start?", "The backup starts at two."),
+)
+
+
+@pytest.mark.parametrize(
+    ("task", "trajectory", "expected"),
+    [
+        *((task, [("", answer)], False) for task, answer in ASKED),
+        ("who approves deployments", [("", "Maria")], False),
+        ("谁批准部署？", [("", "玛丽亚")], False),
+        ("How many users are there?", [("", " "), ("", "12")], False),
+        ("How do I restart nginx?", [("", "Restart it with systemctl.")], True),
+        ("Can you restart nginx?", [("", "systemctl restart nginx")], True),
+        ("Restart nginx", [("", "systemctl restart nginx")], True),
+        ("Which country has most medals?", [("", "sum_rows(medals)")], True),
+        ("Which country has most medals?", [("", "used the script: Norway")], True),
+        ("Where is the cup?", [("a kitchen", "open cupboard")], True),
+        ("Where is the cup?", [("", "open cupboard"), ("", "take cup")], True),
+    ],
+)
+def test_an_answer_alone_is_no_experience(task: str, trajectory: list[tuple[str, str]], expected: bool) -> None:
+    episode = EpisodicNode(task_description=task, trajectory=tuple(trajectory), success=True)
+    assert counts_as_success(episode) is expected
+
+
+def test_what_was_asked_of_the_memory_is_marked_and_teaches_nothing() -> None:
+    told = EpisodicNode(
+        task_description="capital of Peru", trajectory=(("", "Lima"),), success=True, metadata={"answered": True}
+    )
+    assert not counts_as_success(told)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [
+        (("Deploy shop", "Feed the cat", "Write a haiku on rain"), False),
+        (("Do it for Ana", "Do it for Ben", "Do it for Cleo"), False),
+        (
+            (
+                "Give the net sales of the ten largest stores",
+                "Give the cost by channel for July",
+                "Give everyone a longer weekend after releases",
+            ),
+            False,
+        ),
+        (("Deploy shop to staging", "Deploy blog to production", "please deploy the wiki"), True),
+        (("restart the nginx service", "bring nginx up again", "nginx is down, restart it"), True),
+        (("feed the cat",) * 3, True),
+        (("feed the cat",) * 4 + ("water the plants",), True),
+        (("feed the cat",) * 3 + ("water the plants",), False),
+        (("把红色的杯子放回去", "把蓝色的盘子放回去", "把绿色的碗放回去"), True),
+        ((), False),
+    ],
+)
+def test_tasks_need_a_subject_in_common(tasks: tuple[str, ...], expected: bool) -> None:
+    assert share_subject(family(*((task, ("did",)) for task in tasks))) is expected
