@@ -1,9 +1,9 @@
 """A corpus and questions to measure retrieval with: the docstrings of the Python that runs, and who should find which.
 
 `python_docs.jsonl` holds one question a line: `question`, `language`, and `evidence`, a list of one or two objects with
-the `title` of a document and an `anchor`, a few words that stand in the part of its text which answers. Nothing of the
-documentation is stored here. A few documents differ between versions of Python; a question whose title is missing from
-the running one is left out.
+the `title` of a document and an `anchor`, a few words that stand in the part of its text which answers. Sixty have
+`reworded`, too: the same need as someone else might put it. Nothing of the documentation is stored here. A few documents
+differ between versions of Python; a question whose title is missing from the running one is left out.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Question:
     question: str
     language: str
     evidence: tuple[Evidence, ...]
+    reworded: str = ""
 
 
 def load_documents() -> list[Document]:
@@ -89,7 +90,12 @@ def load_questions(documents: Iterable[Document]) -> list[Question]:
     titles = {document.title for document in documents}
     entries = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     questions = [
-        Question(entry["question"], entry["language"], tuple(Evidence(**part) for part in entry["evidence"]))
+        Question(
+            entry["question"],
+            entry["language"],
+            tuple(Evidence(**part) for part in entry["evidence"]),
+            entry.get("reworded", ""),
+        )
         for entry in entries
     ]
     return [question for question in questions if all(part.title in titles for part in question.evidence)]
