@@ -2,7 +2,7 @@
 
 `python_docs.jsonl` holds one question a line: `question`, `language`, and `evidence`, a list of one or two objects with
 the `title` of a document and an `anchor`, a few words that stand in the part of its text which answers. Sixty have
-`reworded`, too: the same need as someone else might put it. Nothing of the documentation is stored here. A few documents
+`reworded`, too: the same need as another might put it. Nothing of the documentation is stored here. A few documents
 differ between versions of Python; a question whose title is missing from the running one is left out.
 """
 
