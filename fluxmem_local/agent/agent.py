@@ -223,6 +223,7 @@ class FluxMemAgent:
         filters: Mapping[str, Any] | None = None,
         as_of: AsOf = None,
         verify: bool = True,
+        explain: bool = False,
     ) -> list[Hit]:
         """Find the nodes nearest to a query, best first.
 
@@ -240,14 +241,24 @@ class FluxMemAgent:
                 judged by that moment. None is now: what by its metadata (``valid_from``, ``valid_to``) no longer holds,
                 or not yet, is left out. ``"any"`` asks for all, whenever it holds.
             verify: let the language model read the best candidates.
+            explain: give each hit an ``explanation``: the weights of its signals, and the similar past tasks, edges and
+                repairs that its place comes from.
 
         Raises:
             BlankTextError: the query has no visible character.
             InvalidInputError: ``top_k`` under 1, an unknown layer, or filters or a time that cannot be read.
         """
         check_flag("verify", verify)
+        check_flag("explain", explain)
         return await self._retriever.retrieve(
-            query, top_k=top_k, layers=layers, scope=_asking(scope), filters=filters, as_of=as_of, verify=verify
+            query,
+            top_k=top_k,
+            layers=layers,
+            scope=_asking(scope),
+            filters=filters,
+            as_of=as_of,
+            verify=verify,
+            with_explanation=explain,
         )
 
     async def context(
@@ -405,22 +416,25 @@ class FluxMemAgent:
         ids: Sequence[str] | str | None = None,
         *,
         source: str | None = None,
+        filters: Mapping[str, Any] | None = None,
         scope: _Scoped = None,
         dry_run: bool = False,
     ) -> Receipt:
-        """Remove nodes with all that hangs on them: by ids, or by source, scope or both.
+        """Remove nodes with all that hangs on them: by ids, or by source or filters, within a scope or in all.
 
         Args:
             ids: one id or several.
             source: of the facts; what another source states as well is kept.
+            filters: conditions on metadata, as in ``retrieve``.
             scope: all that belongs to this user, agent or session.
             dry_run: only say what would be removed.
 
         Raises:
-            InvalidInputError: nothing was named, a blank source, or ids together with something else.
-            NotFoundError: the memory holds no such id, source or scope.
+            InvalidInputError: nothing was named, a blank source, filters that cannot be read, ids together with
+                something else, or filters together with a source.
+            NotFoundError: the memory holds no such id, source or scope, or nothing that meets the filters.
         """
-        return await self._knowledge.forget(ids, source=source, scope=_asking(scope), dry_run=dry_run)
+        return await self._knowledge.forget(ids, source=source, filters=filters, scope=_asking(scope), dry_run=dry_run)
 
     async def reindex(self, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
         """Embed all that has no vector of this embedder, and build the indices anew.

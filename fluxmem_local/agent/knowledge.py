@@ -13,6 +13,7 @@ from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore, Receipt, Transaction
 from fluxmem_local.results import ByKey
 from fluxmem_local.storage.checks import check_text
+from fluxmem_local.storage.filters import check_filters
 from fluxmem_local.text import HEADINGS, chunk_document, content_key, is_blank, is_markdown
 from fluxmem_local.types import Layer, Scope
 
@@ -157,14 +158,16 @@ class Knowledge:
         ids: Sequence[str] | str | None = None,
         *,
         source: str | None = None,
+        filters: Mapping[str, Any] | None = None,
         scope: Scope | None = None,
         dry_run: bool = False,
     ) -> Receipt:
-        """Remove nodes with all that hangs on them: by ids, or by source, scope or both.
+        """Remove nodes with all that hangs on them: by ids, or by source or filters, within a scope or in all.
 
         Raises:
-            InvalidInputError: nothing was named, a blank source, or ids together with something else.
-            NotFoundError: the memory holds no such id, source or scope.
+            InvalidInputError: nothing was named, a blank source, filters that cannot be read, ids together with
+                something else, or filters together with a source.
+            NotFoundError: the memory holds no such id, source or scope, or nothing that meets the filters.
         """
         check_flag("dry_run", dry_run)
         if ids is not None:
@@ -176,7 +179,10 @@ class Knowledge:
                     f"source={source!r} is blank, which every fact has that was added without one; to forget exactly "
                     f"those, give their ids: [node.id for node in memory.store.select(source={source!r})]"
                 )
-        return await asyncio.to_thread(self._store.forget, ids=ids, source=source, scope=scope, dry_run=dry_run)
+        check_filters(filters)
+        return await asyncio.to_thread(
+            self._store.forget, ids=ids, source=source, filters=filters, scope=scope, dry_run=dry_run
+        )
 
     async def _embedded(self, nodes: Sequence[Node]) -> list[Node]:
         for node in nodes:

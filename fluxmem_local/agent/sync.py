@@ -171,11 +171,19 @@ class FluxMem:
         filters: Mapping[str, Any] | None = None,
         as_of: AsOf = None,
         verify: bool = True,
+        explain: bool = False,
     ) -> list[Hit]:
         """Find the nodes nearest to a query, best first."""
         return self._wait(
             self._agent.retrieve(
-                query, top_k=top_k, layers=layers, scope=scope, filters=filters, as_of=as_of, verify=verify
+                query,
+                top_k=top_k,
+                layers=layers,
+                scope=scope,
+                filters=filters,
+                as_of=as_of,
+                verify=verify,
+                explain=explain,
             )
         )
 
@@ -258,11 +266,12 @@ class FluxMem:
         ids: Sequence[str] | str | None = None,
         *,
         source: str | None = None,
+        filters: Mapping[str, Any] | None = None,
         scope: _Scoped = None,
         dry_run: bool = False,
     ) -> Receipt:
-        """Remove nodes with all that hangs on them: by ids, or by source, scope or both."""
-        return self._wait(self._agent.forget(ids, source=source, scope=scope, dry_run=dry_run))
+        """Remove nodes with all that hangs on them: by ids, or by source or filters, within a scope or in all."""
+        return self._wait(self._agent.forget(ids, source=source, filters=filters, scope=scope, dry_run=dry_run))
 
     def reindex(self, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
         """Embed all that has no vector of this embedder, and build the indices anew."""

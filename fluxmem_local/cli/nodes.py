@@ -7,13 +7,14 @@ import sys
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fluxmem_local.errors import InvalidInputError, NotFoundError
 from fluxmem_local.types import Scope
 
+from .conditions import filter_option
 from .output import FAILED, count_of, note, print_json, print_table, shortened, to_data, visible
 from .session import Session, Verb, read_text, scope_options
 
@@ -138,26 +139,33 @@ def update(session: Session, id: str, text: str) -> None:
 @click.command(cls=Verb)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--source", help="Forget all that came from this source alone, such as a file that was added.")
+@filter_option
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @scope_options
 @click.pass_obj
 def forget(
-    session: Session, ids: tuple[str, ...], source: str | None, dry_run: bool, yes: bool, scope: Scope | None
+    session: Session,
+    ids: tuple[str, ...],
+    source: str | None,
+    filters: dict[str, Any] | None,
+    dry_run: bool,
+    yes: bool,
+    scope: Scope | None,
 ) -> None:
-    """Remove memories with their vectors, links and versions: by ID, or by --source, --user, --agent, --session.
+    """Remove memories with their vectors, links and versions: by ID, or by --source, --filter, --user and the like.
 
     \b
     Examples:
       fluxmem forget --source notes.md --dry-run
-      fluxmem forget --user ada --yes
+      fluxmem forget --user ada --filter "year<2020" --yes
     """
     if source is not None and not source.strip():
         # It would be the source of every fact that names none.
         raise InvalidInputError("--source is blank; name a source, or the ids to forget")
     with session.open() as agent:
         source = source and _as_added(agent, source, scope)
-        planned = asyncio.run(agent.forget(ids or None, source=source, scope=scope, dry_run=True))
+        planned = asyncio.run(agent.forget(ids or None, source=source, filters=filters, scope=scope, dry_run=True))
         if dry_run:
             receipt = planned
         else:
@@ -165,7 +173,7 @@ def forget(
             if not yes and not _agreed(f"Remove {planned_count} for good?"):
                 note("nothing was removed")
                 sys.exit(FAILED)
-            receipt = asyncio.run(agent.forget(ids or None, source=source, scope=scope))
+            receipt = asyncio.run(agent.forget(ids or None, source=source, filters=filters, scope=scope))
     if session.as_json:
         print_json({**receipt.to_dict(), "dry_run": dry_run})
         return

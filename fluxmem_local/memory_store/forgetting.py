@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from fluxmem_local.errors import InvalidInputError, NotFoundError
 from fluxmem_local.storage.codec import decode_json
 from fluxmem_local.storage.database import Database
-from fluxmem_local.storage.filters import scope_within
+from fluxmem_local.storage.filters import matching, scope_within
 from fluxmem_local.storage.journal import forget_in_edits
 from fluxmem_local.storage.refusals import refuse_mention, refuse_nodes
 from fluxmem_local.storage.rows import IN_LIST
@@ -32,14 +33,19 @@ def forget(
     *,
     ids: Sequence[str] | None,
     source: str | None,
+    filters: Mapping[str, Any] | None,
     scope: Scope | None,
     dry_run: bool,
 ) -> Receipt:
-    """Delete by ids, source or scope in one transaction; see ``MemoryStore.forget``."""
-    if ids is None and source is None and scope is None:
-        raise InvalidInputError("nothing to forget was named; give ids, a source or a scope")
-    if ids is not None and (source is not None or scope is not None):
-        raise InvalidInputError("ids and a source or scope were given together; give ids alone")
+    """Delete by ids, source, filters or scope in one transaction; see ``MemoryStore.forget``."""
+    if ids is None and source is None and scope is None and filters is None:
+        raise InvalidInputError("nothing to forget was named; give ids, a source, filters or a scope")
+    if ids is not None and (source is not None or scope is not None or filters is not None):
+        raise InvalidInputError("ids and a source, filters or scope were given together; give ids alone")
+    if source is not None and filters is not None:
+        raise InvalidInputError(
+            "a source and filters were given together; name the source in the filters: {'source': ...}"
+        )
     if scope is not None and scope == Scope():
         raise InvalidInputError("the scope to forget names no user, agent or session; name at least one")
     receipt = Receipt()
@@ -50,6 +56,8 @@ def forget(
                 receipt = run.by_ids(ids)
             elif source is not None:
                 receipt = run.by_source(source, scope)
+            elif filters is not None:
+                receipt = run.by_filters(filters, scope)
             elif scope is not None:
                 receipt = run.by_scope(scope)
             if dry_run:
@@ -80,6 +88,16 @@ class _Forgetting:
             whose = ", ".join(f"{part} {name!r}" for part, name in asdict(scope).items() if name is not None)
             raise NotFoundError(f"no memory belongs to {whose or 'anyone'}; nothing was forgotten")
         self._drop_digests(scope, None)
+        return self._remove([row["id"] for row in rows], [])
+
+    def by_filters(self, filters: Mapping[str, Any], scope: Scope | None) -> Receipt:
+        within, owners = scope_within(scope or Scope())
+        met, values = matching(filters)
+        if not values:
+            raise InvalidInputError(f"filters={filters!r:.200} names no condition; name one, as {{'team': 'ops'}}")
+        rows = self._all(f"SELECT id FROM nodes WHERE {within} AND {met} ORDER BY key", *owners, *values)
+        if not rows:
+            raise NotFoundError("no memory meets the filters; nothing was forgotten")
         return self._remove([row["id"] for row in rows], [])
 
     def by_source(self, source: str, scope: Scope | None) -> Receipt:

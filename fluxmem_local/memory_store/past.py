@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode
-from fluxmem_local.index import LexicalIndex
+from fluxmem_local.index import LexicalIndex, TermStatistics
 from fluxmem_local.storage.codec import vector_from_blob
 from fluxmem_local.text import tokenize, tokenize_query
 from fluxmem_local.types import FloatArray, Layer
@@ -97,6 +97,17 @@ class PastStore(MemoryStore):
                 if id in self._tokens:
                     scores[place] = _bm25(words, tokenize_query(text), self._tokens[id])
         return scores
+
+    def term_statistics(self, layer: Layer, tokens: Sequence[str], ids: Sequence[str]) -> TermStatistics:
+        """Return the counts and lengths from which BM25 scores n nodes by the given tokens."""
+        known = super().term_statistics(layer, tokens, ids)
+        counts, lengths = known.counts.copy(), known.lengths.copy()
+        for place, id in enumerate(ids):
+            if id in self._tokens:
+                held = Counter(self._tokens[id])
+                counts[place] = [held[term] for term in known.terms]
+                lengths[place] = len(self._tokens[id])
+        return replace(known, counts=counts, lengths=lengths)
 
     def _then(self, node: Node) -> Node:
         past = self._replaced.get(node.id)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 from fluxmem_local.errors import (
     DimensionError,
@@ -140,17 +141,18 @@ class MemoryStore(MemoryReader):
         *,
         ids: Sequence[str] | None = None,
         source: str | None = None,
+        filters: Mapping[str, Any] | None = None,
         scope: Scope | None = None,
         dry_run: bool = False,
     ) -> Receipt:
-        """Delete nodes by id, by source, by scope (its named parts), or those of a source within a scope, for good.
+        """Delete nodes by id, by source, by filters, by scope (its named parts), or the latter together, for good.
 
         With them go their edges, outcomes, vectors, words, history, reshaped versions and what edits quote of them. A
         fact that another source states too stays. ``dry_run`` only says what would happen.
 
         Raises:
-            InvalidInputError: nothing, or ids together with something else, was given.
-            NotFoundError: an unknown id, or a source or scope without nodes.
+            InvalidInputError: nothing was given, ids together with something else, or a source together with filters.
+            NotFoundError: an unknown id, or a source, scope or filters without nodes.
         """
         self._database.check_writable()
         if not dry_run:
@@ -158,7 +160,9 @@ class MemoryStore(MemoryReader):
             # Before the commit, so that a crash right after it leaves no vector of what was forgotten.
             for index in self._indices.values():
                 index.drop_file()
-        receipt = forget(self._database, self._embedder, ids=ids, source=source, scope=scope, dry_run=dry_run)
+        receipt = forget(
+            self._database, self._embedder, ids=ids, source=source, filters=filters, scope=scope, dry_run=dry_run
+        )
         if not dry_run:
             self._forgot = True
             self._clear_traces()

@@ -90,8 +90,23 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, set[str]]]] = {
         {"source": ANY_TEXT, "facts": {"[]"}, "digest": ABSENT | ANY_TEXT, "on_progress": CALLABLE},
     ),
     "retrieve": (
-        {"query": "lease", "top_k": 2, "layers": ["semantic"], "filters": {"a": 1}, "as_of": None, "verify": False},
-        {"query": VISIBLE, "top_k": {"5", "2**70"}, "filters": SCOPES, "as_of": MOMENTS, "verify": {"True"}},
+        {
+            "query": "lease",
+            "top_k": 2,
+            "layers": ["semantic"],
+            "filters": {"a": 1},
+            "as_of": None,
+            "verify": False,
+            "explain": False,
+        },
+        {
+            "query": VISIBLE,
+            "top_k": {"5", "2**70"},
+            "filters": SCOPES,
+            "as_of": MOMENTS,
+            "verify": {"True"},
+            "explain": {"True"},
+        },
     ),
     "context": (
         {"task": "lease", "observation": "shut", "filters": {"a": 1}, "as_of": None, "token_budget": 100},
@@ -138,8 +153,8 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, set[str]]]] = {
     "update": ({"id": "f", "content": "The lease ends in June."}, {"content": VISIBLE}),
     # Without ids, the source named beside them is one of its own.
     "forget": (
-        {"ids": ["f"], "source": None, "scope": None, "dry_run": False},
-        {"ids": {"[]"}, "source": ABSENT, "scope": ABSENT, "dry_run": {"True"}},
+        {"ids": ["f"], "source": None, "filters": None, "scope": None, "dry_run": False},
+        {"ids": {"[]"}, "source": ABSENT, "filters": ABSENT, "scope": ABSENT, "dry_run": {"True"}},
     ),
     "reindex": ({"on_progress": None}, {"on_progress": CALLABLE}),
     "undo": ({"edit_id": "nothing"}, {}),
