@@ -125,7 +125,8 @@ def context(
       fluxmem context "pay the rent" --tokens 500 --as-of 2024-12-31
     """
     text = read_text(task)
-    with session.open(embedder=True, llm=session.config().llm_weight > 0) as agent:
+    # Its tokenizer counts the tokens even where it does not verify.
+    with session.open(embedder=True, llm=True) as agent:
         rendered = asyncio.run(
             agent.context(text, observation, scope, filters=filters, as_of=as_of, token_budget=tokens)
         )

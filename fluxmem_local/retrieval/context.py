@@ -38,7 +38,8 @@ def serialize_context(subgraph: Subgraph, *, token_budget: int, count_tokens: Ca
 
     The first node of each layer comes in before the second of any, and so on; what no longer fits is left out whole,
     from the end, and counted in the layer's ``omitted``. A layer's first node is shortened rather than left out. The
-    task is written in full even if it alone is over the budget; the observation is shortened.
+    task is written in full even if it alone is over the budget; the observation is shortened. Every text that is not
+    whole ends with an ellipsis, and its element says ``shortened="true"``.
     """
     frame = _Frame(subgraph, token_budget, count_tokens)
     pieces = {node.id: _render(node, _WHOLE) for node in subgraph.nodes}
@@ -108,22 +109,24 @@ class _Frame:
             Layer.PROCEDURAL: len(subgraph.procedural),
         }
         self._task = escape(subgraph.task)
-        self._observation = ""
+        observation = subgraph.observation if subgraph.observation.strip() else ""
+        self._observation = _element("observation", observation, 0)
         # Counted with every node left out: the attributes that say so cost tokens too.
         self.num_tokens = count_tokens(self.fill({}))
         # Half of what is left at most: an observation may be a whole page.
         room = (token_budget - self.num_tokens) // 2
-        if subgraph.observation.strip() and room > 0:
-            self._observation = _longest(
-                lambda max_chars: escape(shorten(subgraph.observation, max_chars)),
-                len(subgraph.observation),
+        if observation and room > 0:
+            fitting = _longest(
+                lambda max_chars: _element("observation", observation, max_chars),
+                len(observation),
                 room,
                 count_tokens,
             )
+            self._observation = fitting or self._observation
             self.num_tokens = count_tokens(self.fill({}))
 
     def fill(self, pieces: Mapping[Layer, Sequence[str]]) -> str:
-        lines = ["<context>", f"<task>{self._task}</task>", f"<observation>{self._observation}</observation>"]
+        lines = ["<context>", f"<task>{self._task}</task>", self._observation]
         for layer, tag in _TAGS.items():
             inside = pieces.get(layer, ())
             omitted = self._totals[layer] - len(inside)
@@ -159,10 +162,15 @@ def _render(node: Node, max_chars: int) -> str:
         return _render_episode(node, max_chars)
     if isinstance(node, ProceduralNode):
         pems = None if node.pems_score is None else f"{node.pems_score:.4f}"
-        inside = escape(shorten(node.skill_text, max_chars))
-        return f"<skill{attributes({'id': node.id, 'version': node.version, 'pems': pems})}>{inside}</skill>"
+        return _element("skill", node.skill_text, max_chars, id=node.id, version=node.version, pems=pems)
     source = shorten(node.source, _MAX_SOURCE_CHARS) or None
-    return f"<fact{attributes({'id': node.id, 'source': source})}>{escape(shorten(node.content, max_chars))}</fact>"
+    return _element("fact", node.content, max_chars, id=node.id, source=source)
+
+
+def _element(tag: str, text: str, max_chars: int, **values: object) -> str:
+    """Write a text of at most ``max_chars`` characters as an element, which says so when that is not all of it."""
+    cut = "true" if len(text) > max_chars else None
+    return f"<{tag}{attributes({**values, 'shortened': cut})}>{escape(shorten(text, max_chars))}</{tag}>"
 
 
 def _render_episode(node: EpisodicNode, max_chars: int) -> str:
@@ -172,19 +180,20 @@ def _render_episode(node: EpisodicNode, max_chars: int) -> str:
     for seen, done in reversed(node.trajectory):
         if room < _LEAST_CHARS:
             break
-        seen, done = shorten(seen, room // 2), shorten(done, room - min(len(seen), room // 2))
-        room -= len(seen) + len(done)
-        steps.append(f"<step><observation>{escape(seen)}</observation><action>{escape(done)}</action></step>")
+        most_seen = min(len(seen), room // 2)
+        most_done = min(len(done), room - most_seen)
+        room -= most_seen + most_done
+        steps.append(f"<step>{_element('observation', seen, most_seen)}{_element('action', done, most_done)}</step>")
     omitted = len(node.trajectory) - len(steps)
-    feedback = shorten(node.feedback.strip(), min(max_chars, _MAX_FEEDBACK_CHARS))
+    feedback = node.feedback.strip()
     return "".join(
         [
             f"<episode{attributes({'id': node.id, 'success': _outcome(node)})}>",
-            f"<task>{escape(shorten(node.task_description, max_chars))}</task>",
+            _element("task", node.task_description, max_chars),
             f"<steps{attributes({'omitted': omitted or None})}>" if node.trajectory else "",
             *reversed(steps),
             "</steps>" if node.trajectory else "",
-            f"<feedback>{escape(feedback)}</feedback>" if feedback else "",
+            _element("feedback", feedback, min(max_chars, _MAX_FEEDBACK_CHARS)) if feedback else "",
             "</episode>",
         ]
     )

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluxmem_local.agent.agent import FluxMemAgent
+from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import EpisodicNode, ProceduralNode, SemanticNode, Subgraph
+from fluxmem_local.models.llm import TransformersLLM
 from fluxmem_local.retrieval import RenderedContext, render_episode, serialize_context
 from fluxmem_local.retrieval.markup import shorten
 from fluxmem_local.testing import ScriptedLLM
@@ -104,8 +107,8 @@ def test_any_text_gives_well_formed_xml_within_the_budget(
     rendered = serialize(subgraph, budget)
     tree = ET.fromstring(rendered.text)
     bare = serialize(Subgraph(task=task), budget).num_tokens
-    # The omitted counts are the only part that the empty frame of this subgraph has on top.
-    assert rendered.num_tokens <= max(budget, bare + 3 * count_tokens('<x omitted="2">'))
+    # The omitted counts, and the word that the observation is not whole, are all that the empty frame has on top.
+    assert rendered.num_tokens <= max(budget, bare + 4 * count_tokens('<x omitted="2">'))
     shown = [element.attrib["id"] for layer in list(tree)[2:] for element in layer]
     assert len(shown) == len(rendered.ids)
     omitted = sum(int(layer.attrib.get("omitted", 0)) for layer in list(tree)[2:])
@@ -204,3 +207,54 @@ def test_an_episode_as_plain_text() -> None:
         "Task: rank countries\nObservation: a table\nAction: open it\nObservation: an error\nAction: use the tool\n"
         "Outcome: succeeded\nFeedback: well done"
     )
+
+
+def test_whatever_is_not_whole_says_so() -> None:
+    steps = (("saw " * 300, "did " * 300), ("saw it", "did it"))
+    episode = EpisodicNode(id="e", task_description="t", trajectory=steps, success=True, feedback="word " * 100)
+    tree = ET.fromstring(
+        serialize(
+            Subgraph(
+                task="t",
+                observation="page " * 500,
+                semantic=facts("wonderful " * 500, "left out " * 50),
+                episodic=(episode,),
+                procedural=(ProceduralNode(id="s", skill_text="whole"),),
+            ),
+            400,
+        ).text
+    )
+    for element in tree.iter():
+        assert (element.get("shortened") == "true") == (element.text or "").endswith("…"), element.tag
+    cut = {element.tag for element in tree.iter() if element.get("shortened")}
+    assert {"observation", "fact", "feedback"} <= cut
+    assert tree.find("procedural_memory/skill").get("shortened") is None  # type: ignore[union-attr]
+    assert tree.find("semantic_memory").get("omitted") == "1"  # type: ignore[union-attr]
+
+
+def test_what_there_is_no_room_for_at_all_is_not_hidden() -> None:
+    text = serialize(Subgraph(task="word " * 300, observation="a page", semantic=facts("a fact")), 64).text
+    assert '<observation shortened="true"></observation>' in text
+    assert '<semantic_memory omitted="1">' in text
+
+
+@pytest.mark.parametrize("budget", [173, 256, 400, 1200])
+async def test_a_budget_is_kept_by_the_models_own_tokenizer(budget: int) -> None:
+    llm = TransformersLLM("tiny-llm")
+    async with FluxMemAgent(llm, None, FluxMemConfig(llm_weight=0, top_k_semantic=40)) as agent:
+        await agent.add_knowledge_nodes(
+            [SemanticNode(content=f"Fact {number} on lease 契約 🚀 " + "x1.2_" * number) for number in range(40)]
+        )
+        rendered = await agent.context("lease", "a page on leases", token_budget=budget)
+        assert llm.count_tokens(rendered) <= budget
+        shown = ET.fromstring(rendered).findall("semantic_memory/fact")
+        contents = {node.content for node in agent.store.select()}
+        assert all(fact.text in contents for fact in shown[1:])
+        best = [hit.node.id for hit in await agent.retrieve("lease\na page on leases", top_k=40, verify=False)]
+        assert [fact.get("id") for fact in shown] == best[: len(shown)]
+        if budget == 1200:
+            assert len(shown) > 5
+            # What comes next would not have fitted.
+            next_id = best[len(shown)]
+            cost = llm.count_tokens(f'<fact id="{next_id}">{agent.get(next_id).content}</fact>')
+            assert llm.count_tokens(rendered) + cost > budget - 16
