@@ -43,8 +43,8 @@ _MOST_ANSWER_CHARS = 1200
 # Passages that the model is asked about.
 _MOST_CANDIDATES = 4
 _LEAST_VERDICT = 0.5
-# The gain in log-probability from which a word of the question counts as told in other words. Where a passage shares
-# only one word with the question, little else binds the two. Measured by scripts/bench_answers.py.
+# The gain in log-probability from which a word of the question counts as told in other words; more is asked for where
+# a passage shares only one word with the question. Measured by scripts/bench_answers.py.
 _GAIN_OF_MANY = 0.8
 _GAIN_OF_ONE = 4.0
 _LLM_TIMEOUT_S = 120.0
@@ -167,6 +167,9 @@ class Answerer:
             if not found.missing:
                 return _Evidence(found.passage, is_certain=True)
             if isinstance(self._llm, LikelihoodModel):
+                # Where one word alone is shared, any other thing done or had by the same name would be the answer.
+                if found.covered < 2 and found.missing != (self._question.measure,):
+                    continue
                 gain = await self._asked(least_gain(self._llm, self._question, found))
                 if gain is not None and gain >= (_GAIN_OF_MANY if found.covered >= 2 else _GAIN_OF_ONE):
                     return _Evidence(found.passage, is_certain=True)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import regex
 
-from .wording import COPULAS, SUBJECT_ASKING, Word, words_of
+from .wording import COPULAS, MEASURE_ASKING, SUBJECT_ASKING, Word, words_of
 
 __all__ = ["Fit", "Passage", "Question", "fit", "passages_of", "quote", "says"]
 
@@ -37,6 +37,14 @@ class Question:
     def content(self) -> tuple[Word, ...]:
         """The words that say what is asked about."""
         return tuple(word for word in self.words if not word.is_empty)
+
+    @cached_property
+    def measure(self) -> Word | None:
+        """The word that says what is measured, as "heavy" in "how heavy"."""
+        return next(
+            (two for one, two in pairwise(self.words) if one.text.casefold() in MEASURE_ASKING and not two.is_empty),
+            None,
+        )
 
     @cached_property
     def predicate(self) -> tuple[Word, ...]:

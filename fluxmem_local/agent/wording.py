@@ -8,7 +8,7 @@ import regex
 
 from fluxmem_local.text import tokenize_query
 
-__all__ = ["COPULAS", "SUBJECT_ASKING", "Word", "words_of"]
+__all__ = ["COPULAS", "MEASURE_ASKING", "SUBJECT_ASKING", "Word", "words_of"]
 
 # Scripts written without spaces: a character is the unit there.
 _SIGNS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -18,31 +18,47 @@ _WORD = regex.compile(
 )
 _POSSESSIVE = regex.compile(r"['’]s$", regex.IGNORECASE)
 
-# What asks, helps to ask, or joins; it says nothing of what a question is about.
-_EMPTY = """
+# What asks, helps to ask, or joins; it says nothing of what a question is about. One text a language: the Dutch for
+# "of" is a van in English.
+_EMPTY = (
+    """
     a an the and or of to in on at by for from with as into about than then there here this that these those it its
     is are was were be been being am do does did has have had will would shall should can could may might must
     i me my we us our you your he him his she her they them their who whom whose what which when where why how
     please tell say know
+    """,
+    """
     der die das den dem des ein eine einen einem einer eines und oder von vom zu zum zur in im an am auf aus bei mit
     nach für um als es ist sind war waren wird werden wurde wurden hat haben hatte habe kann können muss müssen soll
     sich ich mir mich mein wir uns unser du dein er ihn ihm sie ihr sein seine wer wen wem wessen was wann wo wohin
     woher warum wieso weshalb wie welche welcher welches welchen welchem bis da
+    """,
+    """
     le la les l un une des du de d et ou à au aux en dans sur pour par avec est sont était a ont il elle ils elles on
     nous vous je tu qui que qu quoi quel quelle quels quelles quand où pourquoi comment ce cette se
-    el los las uno una unos unas y o del al en con por para es son era está están ha han su sus se quién quiénes qué
+    """,
+    """
+    el la los las un uno una unos unas y o a de en que del al con por para es son era está están ha han su sus se quién quiénes qué
     cuál cuáles cuándo dónde cómo
-    il lo gli i e di da con su per è sono ha hanno chi cosa che quale quali quando dove perché come si
-    os as um uma do da dos das no na nos nas com é são foi tem quem qual quais onde
-    het een van te op voor door met zijn heeft wat welke wanneer waar waarom hoe
-"""
-_EMPTY_WORDS = frozenset(_EMPTY.split())
+    """,
+    """
+    il lo la le un una gli i e di da con su per è sono ha hanno chi cosa che quale quali quando dove perché come si
+    """,
+    """
+    o a e de em por para no que os as um uma do da dos das no na nos nas com é são foi tem quem qual quais onde
+    """,
+    """
+    de en in is was zijn het een van te op voor door met heeft wat welke wanneer waar waarom hoe
+    """,
+)
+_EMPTY_WORDS = tuple(frozenset(words.split()) for words in _EMPTY)
 _EMPTY_SIGNS = frozenset(
     "谁誰什么麼哪几幾多少吗嗎呢吧怎何时時候的得地是在了着過过里裡我你您他她它们們这這那有和与與请請问問为為叫"
 )
 _HIRAGANA = regex.compile(r"\p{Hiragana}")
 _SUBJECT_ASKING = "who wer qui quién quiénes chi quem wie vem hvem kto kdo кто 谁 誰"
 SUBJECT_ASKING = frozenset(_SUBJECT_ASKING.split())
+MEASURE_ASKING = frozenset({"how", "wie", "hoe", "hur", "hvor"})
 _COPULAS = "is are was were be ist sind war waren est sont était es son era è sono é são foi zijn är er jest je 是"
 COPULAS = frozenset(_COPULAS.split())
 
@@ -80,6 +96,8 @@ class Word:
 def words_of(text: str) -> tuple[Word, ...]:
     """Split a text into words, each with its forms in all languages that have a stemmer."""
     words = []
+    folds = [found[0].casefold() for found in _WORD.finditer(text)]
+    empty_words = max(_EMPTY_WORDS, key=lambda known: sum(fold in known for fold in folds))
     for found in _WORD.finditer(text):
         plain, sign = found[0], found.lastgroup == "sign"
         folded = plain.casefold()
@@ -90,7 +108,7 @@ def words_of(text: str) -> tuple[Word, ...]:
         within = _within(text, found.start())
         # A letter of its own is a name, as in "freezer A"; the English I is none.
         letter = within and len(plain) == 1 and plain.isupper() and folded != "i"
-        empty = (folded in _EMPTY_SIGNS or bool(_HIRAGANA.match(folded))) if sign else folded in _EMPTY_WORDS
+        empty = (folded in _EMPTY_SIGNS or bool(_HIRAGANA.match(folded))) if sign else folded in empty_words
         empty = empty and not letter
         digit = any(char.isnumeric() for char in plain) and not sign
         capital = any(char.isupper() for char in (plain if within else plain[1:]))

@@ -3,9 +3,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fluxmem_local.agent import answering
@@ -16,7 +17,7 @@ from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import BlankTextError, ModelError, ModelNotFoundError, ModelOutputError
 from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.testing import HashEmbedder, ScriptedLLM
-from fluxmem_local.types import Layer, NodeState
+from fluxmem_local.types import FloatArray, Layer, NodeState
 
 FACTS = (
     "The lease of the office ends in May 2031.",
@@ -24,6 +25,7 @@ FACTS = (
     "The rent of the office is 900 euros.",
 )
 DUTIES = "Mara approves all deployments; Jonas reviews them."
+STAGING = "The staging database is reset every Monday at 06:00 UTC."
 ROTA = "Oleg is on call in the first week of a month, Priya in the second."
 QUESTION = "When does the lease of the office end?"
 
@@ -44,7 +46,6 @@ async def test_a_supported_answer_cites_the_fact_it_used() -> None:
         episode = agent.get(answer.episode_id)
         assert isinstance(episode, EpisodicNode)
         assert (episode.task_description, episode.success) == (QUESTION, True)
-        assert episode.metadata["answered"] is True
         assert episode.metadata["answered"] is True
         assert answer["supported"] is True
         prompt = llm.calls_of("generate")[0].arguments["prompt"]
@@ -344,6 +345,45 @@ def _is_interrupted(agent: FluxMemAgent) -> None:
     assert [node.content for node in agent.store.select(layers=(Layer.SEMANTIC,))] == list(FACTS)
     assert agent.store.edges() == []
     assert agent.verify().problems == ()
+
+
+class _Likely(ScriptedLLM):
+    """Finds each word as likely as ``gain`` says after a whole fact, and at 0 after the words it shares."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__({"verify": lambda **_: 0.9})
+        self.gain = gain
+
+    async def score_batch(self, contexts: Sequence[str], continuations: Sequence[str]) -> FloatArray:
+        tokens = np.asarray([self.count_tokens(each) for each in continuations], np.float32)
+        whole = np.asarray([context.split("\n")[0].endswith(".") for context in contexts], np.float32)
+        return self.gain * whole / tokens
+
+
+@pytest.mark.parametrize(
+    ("fact", "question", "gain", "supported"),
+    [
+        (STAGING, "When is the staging database wiped?", 0.9, True),
+        (STAGING, "When is the staging database wiped?", 0.7, False),
+        ("The parcel weighs 12 kg.", "How heavy is the parcel?", 4.5, True),
+        ("The parcel weighs 12 kg.", "How heavy is the parcel?", 3.5, False),
+        ("Ana likes green tea.", "Where does Ana live?", 9.0, False),
+        ("The oven was repaired by Hotline GmbH.", "Who repaired the van?", 9.0, False),
+        (
+            "The password of the production database is elm.",
+            "What is the password of the staging database?",
+            9.0,
+            False,
+        ),
+    ],
+)
+async def test_other_words_count_as_far_as_the_fact_makes_them_likelier(
+    fact: str, question: str, gain: float, supported: bool
+) -> None:
+    with FluxMemAgent(_Likely(gain), HashEmbedder(64), FluxMemConfig(max_refinement_rounds=1)) as agent:
+        await agent.add_knowledge(fact)
+        answer = await agent.ask(question)
+        assert (answer.text, answer.supported) == ((fact, True) if supported else (NOT_SAID, False))
 
 
 @pytest.mark.real_model
