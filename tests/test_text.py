@@ -69,6 +69,13 @@ def test_accents_may_be_left_out() -> None:
     assert "cafe" in tokenize_query("cafe")
 
 
+@pytest.mark.parametrize(
+    ("written", "typed"), [("Łódź", "lodz"), ("København", "kobenhavn"), ("IŞIK", "ışık"), ("Đà Nẵng", "da nang")]
+)
+def test_letters_that_a_keyboard_lacks_may_be_left_plain(written: str, typed: str) -> None:
+    assert set(tokenize(written)) & set(tokenize_query(typed))
+
+
 def test_chinese_is_characters_and_pairs() -> None:
     assert tokenize("猫が好") == ["猫", "が", "好", "猫が", "が好"]
 

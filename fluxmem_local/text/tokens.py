@@ -18,7 +18,7 @@ from .content import check_text
 __all__ = ["TOKENIZER_VERSION", "tokenize", "tokenize_query", "tokenize_query_words"]
 
 # Raise it whenever the same text would give other tokens: indexes of stored tokens are rebuilt then.
-TOKENIZER_VERSION = 1
+TOKENIZER_VERSION = 2
 
 # Scripts written without spaces, and Hangul, whose words carry their particles: unigrams and bigrams of these.
 _GRAM = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
@@ -77,6 +77,10 @@ _SCRIPT_STEMMERS = {
 _CYRILLIC_ENDINGS = "аеёиіїоуыэєюяйь"
 # Marks of these scripts are left out in everyday writing; in Indic scripts they are vowels and stay.
 _MARKS_OPTIONAL = {"LATIN", "GREEK", "CYRILLIC", "ARABIC", "HEBREW"}
+# What is typed where a keyboard lacks the letter; Unicode has no mark to take from these.
+_PLAIN_LETTERS = str.maketrans(
+    {"ı": "i", "ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "ħ": "h", "æ": "ae", "œ": "oe"}
+)
 
 
 def tokenize(text: str, language: str | None = None) -> list[str]:
@@ -166,7 +170,8 @@ def _variants(word: str, languages: tuple[str, ...]) -> Iterator[str]:
     bare = word
     if script in _MARKS_OPTIONAL:
         split = unicodedata.normalize("NFD", word)
-        bare = unicodedata.normalize("NFC", "".join(mark for mark in split if not unicodedata.combining(mark))) or word
+        bare = "".join(mark for mark in split if not unicodedata.combining(mark)).translate(_PLAIN_LETTERS)
+        bare = unicodedata.normalize("NFC", bare) or word
         if bare != word:
             yield bare
     if script == "LATIN":
