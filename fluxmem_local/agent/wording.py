@@ -38,8 +38,8 @@ _EMPTY = (
     nous vous je tu qui que qu quoi quel quelle quels quelles quand où pourquoi comment ce cette se
     """,
     """
-    el la los las un uno una unos unas y o a de en que del al con por para es son era está están ha han su sus se quién quiénes qué
-    cuál cuáles cuándo dónde cómo
+    el la los las un uno una unos unas y o a de en que del al con por para es son era está están ha han su sus se quién
+    quiénes qué cuál cuáles cuándo dónde cómo
     """,
     """
     il lo la le un una gli i e di da con su per è sono ha hanno chi cosa che quale quali quando dove perché come si
