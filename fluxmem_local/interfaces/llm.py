@@ -21,8 +21,8 @@ class BaseLLM(ABC):
 
     What a model says is never trusted: callers check every answer, and an answer that cannot be used leads to no edit.
 
-    ``writes_memories`` False says that the model's skills and rewritings were measured to be of no use: the stages then
-    compose these texts from the evidence alone and spend no tokens on asking. ``attributes_failures`` False says the
+    ``writes_memories`` False says that the model's skills, rewritings and answers were measured to be of no use: they
+    are then composed from the evidence alone, and no tokens are spent on asking. ``attributes_failures`` False says the
     same of its word on the cause of a failure, ``verifies_claims`` False of its word on a claim.
     """
 
