@@ -20,6 +20,8 @@ from .order import best_first, check_top_k
 
 __all__ = ["LexicalIndex", "TermStatistics"]
 
+# A query that touches fewer than one document in this many sorts them.
+_SPARSE = 16
 # Below this many dead slots renumbering costs more than it saves.
 SLACK = 64
 
@@ -223,19 +225,28 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
         parts: list[npt.NDArray[np.float64]] = []
         alive = np.frombuffer(self._alive, dtype=np.int8)
         lengths = np.frombuffer(self._lengths, dtype=np.int32)
+        all_alive = len(self._ids) == len(self._slot_of)
         for term, repeats in Counter(tokens).items():
             if term not in self._frequency:
                 continue
             pairs = np.frombuffer(self._postings[term], dtype=np.int32).reshape(-1, 2)
-            pairs = pairs[alive[pairs[:, 0]] == 1]
+            if not all_alive:
+                pairs = pairs[alive[pairs[:, 0]] == 1]
             slots, counts = pairs[:, 0], pairs[:, 1]
             part = counts * (self.k1 + 1) / (counts + self.k1 * (1 - self.b + self.b * lengths[slots] / self.avgdl))
             found.append(slots)
             parts.append(repeats * self._floored_idf(self._frequency[term]) * part)
         if not found:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)
-        slots, place = np.unique(np.concatenate(found), return_inverse=True)
-        return slots.astype(np.int64), np.bincount(place, weights=np.concatenate(parts)).astype(np.float64)
+        touched, weights = np.concatenate(found), np.concatenate(parts)
+        if len(touched) * _SPARSE < len(self._ids):
+            slots, place = np.unique(touched, return_inverse=True)
+            return slots.astype(np.int64), np.bincount(place, weights=weights).astype(np.float64)
+        # For common words a place for every document costs less than sorting those that hold one.
+        held = np.zeros(len(self._ids), dtype=bool)
+        held[touched] = True
+        dense = np.flatnonzero(held)
+        return dense, np.bincount(touched, weights=weights, minlength=len(self._ids))[dense].astype(np.float64)
 
     def _compact(self, term: str) -> None:
         if term not in self._frequency:
