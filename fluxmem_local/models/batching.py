@@ -14,12 +14,19 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
+# A batch of this many tokens keeps a CPU's matrix units busy, and a token of padding costs as much as one of text.
+_BUSY_TOKENS = 256
+_LEAST_FILLED = 0.8
+
+
 def run_in_batches(
     items: Sequence[_Item],
     batch_size: int,
     run: Callable[[Sequence[_Item]], Sequence[_Result]],
     move_to_cpu: Callable[[], bool],
     length: Callable[[_Item], int],
+    *,
+    on_cpu: bool = False,
 ) -> list[_Result]:
     """Run all items, items of like length together, and return the results in the items' order.
 
@@ -31,7 +38,8 @@ def run_in_batches(
         batch_size: items of one run at most.
         run: gives one result an item.
         move_to_cpu: moves the model; False when it is there already.
-        length: how long an item is; padding costs least when neighbours are alike.
+        length: tokens of an item; padding costs least when neighbours are alike.
+        on_cpu: a batch ends early where the next items are much shorter. Other devices do all rows in about one's time.
     """
     import torch
 
@@ -40,6 +48,8 @@ def run_in_batches(
     start = 0
     while start < len(order):
         chosen = order[start : start + batch_size]
+        if on_cpu:
+            chosen = _alike(chosen, [length(items[at]) for at in chosen])
         try:
             answers = run([items[at] for at in chosen])
         except torch.OutOfMemoryError:
@@ -54,3 +64,11 @@ def run_in_batches(
         results.update(zip(chosen, answers, strict=True))
         start += len(chosen)
     return [results[at] for at in range(len(items))]
+
+
+def _alike(chosen: list[int], lengths: list[int]) -> list[int]:
+    """Keep the first items, the longest ones, up to where padding the next one would cost more than a new batch."""
+    for count, length in enumerate(lengths):
+        if count * lengths[0] >= _BUSY_TOKENS and length < _LEAST_FILLED * lengths[0]:
+            return chosen[:count]
+    return chosen

@@ -26,6 +26,7 @@ __all__ = ["SentenceTransformerEmbedder"]
 
 # 8192 vectors of 384 numbers are 12 MiB.
 _CACHED_TEXTS = 8192
+_TEXTS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,11 @@ class SentenceTransformerEmbedder(BaseEmbedder):
         return [found[key].copy() for key in keys]
 
     def _encode(self, texts: list[str]) -> list[FloatArray]:
+        # In parts, because the tokens of a hundred thousand texts take more memory than their vectors.
+        parts = (texts[start : start + _TEXTS_AT_ONCE] for start in range(0, len(texts), _TEXTS_AT_ONCE))
+        return [vector for part in parts for vector in self._encode_part(part)]
+
+    def _encode_part(self, texts: list[str]) -> list[FloatArray]:
         loaded = self._load()
         with loaded.lock:
             windows = self._windows(loaded, texts)
@@ -131,6 +137,7 @@ class SentenceTransformerEmbedder(BaseEmbedder):
                 lambda batch: self._forward(loaded, batch),
                 loaded.move_to_cpu,
                 lambda window: len(window.input_ids),
+                on_cpu=loaded.device == "cpu",
             )
         sums = np.zeros((len(texts), self.dimension), np.float64)
         for window, vector in zip(windows, vectors, strict=True):
@@ -138,7 +145,8 @@ class SentenceTransformerEmbedder(BaseEmbedder):
         norms = np.linalg.norm(sums, axis=1, keepdims=True)
         if not np.isfinite(sums).all() or not norms.all():
             raise ModelError(f"model {self._model!r} gave a vector without direction; try dtype='float32'")
-        return list((sums / norms).astype(np.float32))
+        # Rows of their own: a cached view would keep the vectors of all these texts in memory.
+        return [row.astype(np.float32) for row in sums / norms]
 
     def _load(self) -> LoadedEmbedder:
         with self._loading:

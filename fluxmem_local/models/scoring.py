@@ -79,7 +79,12 @@ def _in_groups(loaded: LoadedLLM, rows: Sequence[_Row], batch_size: int, run: An
     results: dict[int, Any] = {}
     for places in (*groups, [at for at in range(len(rows)) if at not in grouped]):
         answers = run_in_batches(
-            [rows[at] for at in places], batch_size, run, loaded.move_to_cpu, lambda row: len(row.token_ids)
+            [rows[at] for at in places],
+            batch_size,
+            run,
+            loaded.move_to_cpu,
+            lambda row: len(row.token_ids),
+            on_cpu=loaded.device == "cpu",
         )
         results.update(zip(places, answers, strict=True))
     return [results[at] for at in range(len(rows))]

@@ -127,7 +127,7 @@ async def test_long_text_is_not_cut_away(tiny_embedder):
 async def test_out_of_memory_halves_the_batch_and_keeps_order_and_all_texts(tiny_embedder, caplog):
     texts = [f"{word} is" + " so" * (5 * at % 13) for at, word in enumerate(TEXTS[4].split()[:13])]
     expected = [await tiny_embedder.embed_text(text) for text in texts]
-    embedder = Counted("tiny-embedder", most=4, batch_size=32)
+    embedder = Counted("tiny-embedder", most=4, batch_size=6)
     np.testing.assert_allclose(await embedder.embed_batch(texts), expected, atol=1e-6)
     assert embedder.batches == [3, 3, 3, 3, 1]
     assert "out of memory" in caplog.text
@@ -194,3 +194,30 @@ async def test_the_real_embedder_knows_meaning_without_a_shared_word():
         ["Which vehicle does she drive?", "Her car is a red Toyota.", "Yeast makes dough rise."]
     )
     assert query @ near > query @ far + 0.2
+
+
+async def test_what_is_remembered_is_bounded_and_keeps_no_other_text_alive(monkeypatch):
+    monkeypatch.setattr("fluxmem_local.models.embedder._CACHED_TEXTS", 5)
+    monkeypatch.setattr("fluxmem_local.models.embedder._TEXTS_AT_ONCE", 4)
+    embedder = Counted("tiny-embedder")
+    texts = [f"text {number}" for number in range(11)]
+    vectors = await embedder.embed_batch(texts)
+    assert embedder.batches == [4, 4, 3]
+    assert len(embedder._cache) == 5
+    assert [vector.base for vector in embedder._cache.values()] == [None] * 5
+    # The last ones are remembered, the first one is embedded again.
+    np.testing.assert_array_equal(await embedder.embed_batch(texts[6:]), vectors[6:])
+    assert embedder.batches == [4, 4, 3]
+    np.testing.assert_allclose(await embedder.embed_text(texts[0]), vectors[0], atol=1e-6)
+    assert embedder.batches == [4, 4, 3, 1]
+
+
+async def test_on_a_cpu_a_batch_ends_where_padding_would_cost_more(tiny_embedder):
+    # Eight long ones are tokens enough for a batch; beside them each short one would be padding for the most part.
+    texts = [f"{TEXTS[4]} {TEXTS[3]} {TEXTS[1]} {number}" for number in range(8)] + [
+        f"A kitten {number}." for number in range(8)
+    ]
+    embedder = Counted("tiny-embedder", batch_size=32)
+    vectors = await embedder.embed_batch(texts[::-1])
+    assert embedder.batches == [8, 8]
+    np.testing.assert_allclose(vectors[::-1], [await tiny_embedder.embed_text(text) for text in texts], atol=1e-6)
