@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from fluxmem_local.types import Layer
 
 from .dead_tasks import find_dead_tasks
 from .layer_index import LayerIndex
+from .lookups import differing_lookups, renew_lookups
 from .receipts import VerifyReport
 
 __all__ = ["verify"]
@@ -54,6 +56,7 @@ def verify(database: Database, indices: Mapping[Layer, LayerIndex], *, fix: bool
         connection = held.enter_context(database.read())
         checks.database(connection)
         checks.nodes(connection)
+        checks.lookups(connection)
         checks.references(connection)
         checks.edges(connection)
         dead, _ = find_dead_tasks(connection, now=time.time())
@@ -123,6 +126,10 @@ class _Checks:
             for problem in node_problems(node, row["trial_of"], self._running):
                 trial = not isinstance(node, EpisodicNode) or "trial" in problem
                 self._wrong(problem, _deleting("nodes", node.id, node.layer) if trial else None)
+
+    def lookups(self, connection: sqlite3.Connection) -> None:
+        for id in differing_lookups(connection):
+            self._wrong(f"node {id} is not found by the metadata that it has", partial(renew_lookups, id=id))
 
     def references(self, connection: sqlite3.Connection) -> None:
         for table, column in _REFERENCES:

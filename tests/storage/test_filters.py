@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fluxmem_local.errors import InvalidInputError
-from fluxmem_local.graph import SemanticNode
+from fluxmem_local.graph import EpisodicNode, ProceduralNode, SemanticNode
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.types import Layer, Scope
 
@@ -167,3 +167,36 @@ def test_filters_follow_changed_and_forgotten_metadata(store):
         assert connection.execute("SELECT DISTINCT node FROM attributes").fetchall() != []
         left = connection.execute("SELECT DISTINCT id FROM attributes JOIN nodes ON key = node").fetchall()
     assert [row["id"] for row in left] == ["2"]
+
+
+def test_verify_finds_and_renews_what_filters_look_up(store):
+    with store.transaction() as transaction:
+        transaction.replace(replace(store.get("0"), metadata={"valid_to": "2020", "topic": "sport"}))
+    assert store.verify().problems == ()
+    with store.database.write() as connection:
+        connection.execute("DELETE FROM attributes WHERE node IN (SELECT key FROM nodes WHERE id = '1')")
+        connection.execute("UPDATE attributes SET value = 'x' WHERE value = 'sport'")
+        connection.execute("DELETE FROM validity")
+    assert store.verify(fix=True).problems == (
+        "node 0 is not found by the metadata that it has",
+        "node 1 is not found by the metadata that it has",
+    )
+    assert store.verify().problems == ()
+    assert [node.id for node in store.select(filters={"topic": {"in": ["art", "sport"]}})] == ["0", "1"]
+    assert [node.id for node in store.select(valid_at=2e9)] == ["1", "2"]
+
+
+def test_filters_hold_on_every_layer():
+    with MemoryStore.open(None) as store:
+        with store.transaction() as transaction:
+            for number in (1, 2):
+                transaction.add_nodes(
+                    [
+                        SemanticNode(id=f"f{number}", content=f"fact {number}", metadata={"n": number}),
+                        EpisodicNode(id=f"e{number}", task_description="fact", success=True, metadata={"n": number}),
+                        ProceduralNode(id=f"s{number}", skill_text="fact", metadata={"n": number}),
+                    ]
+                )
+        for layer, id in ((Layer.SEMANTIC, "f2"), (Layer.EPISODIC, "e2"), (Layer.PROCEDURAL, "s2")):
+            assert [node.id for node in store.select(layers=(layer,), filters={"n": {"gt": 1}})] == [id]
+            assert [found for found, _ in store.lexical(layer, "fact", 9, filters={"n": 2})] == [id]
