@@ -42,7 +42,7 @@ async def retrieve_facts(
     weights = signal_weights(config)
     computed = _fact_signals(store, query, nodes, beside, config.context_reach)
     hits = rank_nodes(query, nodes, computed, top_k=top_k, weights=weights, drop_dispensable=drop_dispensable)
-    if llm is None or config.llm_weight == 0 or not hits:
+    if llm is None or not llm.verifies_claims or config.llm_weight == 0 or not hits:
         return hits[:top_k]
     best = {hit.node.id for hit in hits[: top_k * _VERIFIED_PER_PLACE]}
     kept = [position for position, node in enumerate(nodes) if node.id in best]

@@ -150,6 +150,16 @@ async def test_verification_can_be_off(shelf: Shelf, settings: dict[str, Any]) -
     assert llm.calls == []
 
 
+async def test_a_model_without_a_signal_is_not_asked(shelf: Shelf) -> None:
+    await shelf.facts(a="red apples", b="green pears")
+    llm = ScriptedLLM({"verify": lambda claim, evidence: float(evidence == "green pears")})
+    llm.verifies_claims = False
+    hits = await shelf.retriever(llm, llm_weight=50).retrieve("red apples")
+    assert llm.calls == []
+    assert hits[0].node.id == "a"
+    assert "llm" not in hits[0].signals
+
+
 @pytest.mark.parametrize(
     "llm",
     [
