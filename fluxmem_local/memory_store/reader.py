@@ -95,6 +95,11 @@ class MemoryReader:
             raise NotFoundError(f"no node {named} in this memory; list the ids with: fluxmem search")
         return [found[id] for id in ids]
 
+    def present(self, ids: Collection[str]) -> set[str]:
+        """Return those of the ids that the memory holds."""
+        rows = self._rows(f"SELECT id FROM nodes WHERE id {IN_LIST}", [_listed(list(ids))])
+        return {str(row["id"]) for row in rows}
+
     def select(
         self,
         *,

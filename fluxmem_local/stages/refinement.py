@@ -102,7 +102,7 @@ class StageII:
         shown: set[tuple[str, ...]] = set()
         before: Execution | None = None
         for round_ in range(1, self.config.max_refinement_rounds + 2):
-            subgraph = progress.apply_to(formed)
+            subgraph = self._present(progress.apply_to(formed))
             rendered = self._render(subgraph)
             subgraph = _shown(subgraph, rendered)
             shown.add(subgraph.ids)
@@ -127,13 +127,14 @@ class StageII:
             if round_ > self.config.max_refinement_rounds:
                 break
             # The next edit is made on what stands once refuted ones are gone, so the evidence is about that, too.
-            standing = self._render(_edited(formed, _staying(progress)))
+            stands = self._present(_edited(formed, _staying(progress)))
+            standing = self._render(stands)
             failure = Failure(
                 task=formed.task,
                 observation=formed.observation,
                 result=done.result,
                 feedback=done.feedback,
-                subgraph=_shown(_edited(formed, _staying(progress)), standing),
+                subgraph=_shown(stands, standing),
                 context=standing.text,
                 episode_id=episode_id,
                 scope=progress.scope,
@@ -143,6 +144,11 @@ class StageII:
             if not await self._repair(failure, formed, trials, shown, progress, step_index):
                 break
         return StepResult(success=False, result=done.result, feedback=done.feedback, rounds=round_)
+
+    def _present(self, subgraph: Subgraph) -> Subgraph:
+        """Leave out what anyone forgot since the step was formed: it must not be shown, and cannot be linked."""
+        there = self.store.present(subgraph.ids)
+        return subgraph.with_nodes([node for node in subgraph.nodes if node.id in there])
 
     def _render(self, subgraph: Subgraph) -> RenderedContext:
         return serialize_context(
@@ -160,7 +166,8 @@ class StageII:
         ]
         if links:
             with self.store.transaction() as transaction:
-                transaction.add_edges(links)
+                there = self.store.present([link.target_id for link in links])
+                transaction.add_edges([link for link in links if link.target_id in there])
             progress.linked |= {(step_index, link.target_id) for link in links}
 
     def _note(self, done: Execution, subgraph: Subgraph, progress: Progress, step_index: int, round_: int) -> None:
@@ -297,18 +304,19 @@ def _edited(formed: Subgraph, changes: list[Change]) -> Subgraph:
 
 
 def _at_originals(changes: list[Change], dropped: list[Change]) -> list[Change]:
-    """Let a cut that aims at a version which is taken back in the same round hit what is left then: its original."""
+    """Keep off versions that are taken back in the same round: a cut hits their originals, an expansion omits them."""
     originals = {version.id: id for change in dropped for id, version in change.variants.items()}
-    return [
-        replace(
-            change,
-            cut=frozenset(originals.get(id, id) for id in change.cut),
-            edit=replace(change.edit, targets=tuple(originals.get(id, id) for id in change.edit.targets)),
-        )
-        if change.cut & originals.keys()
-        else change
-        for change in changes
-    ]
+    kept = []
+    for change in changes:
+        added = tuple(node for node in change.added if node.id not in originals)
+        cut = frozenset(originals.get(id, id) for id in change.cut)
+        if (added, cut) == (change.added, change.cut):
+            kept.append(change)
+        elif added or cut:
+            omitted = originals.keys() - change.cut
+            targets = tuple(originals.get(id, id) for id in change.edit.targets if id not in omitted)
+            kept.append(replace(change, added=added, cut=cut, edit=replace(change.edit, targets=targets)))
+    return kept
 
 
 def _judged(trials: list[Trial], progress: Progress, had_effect: bool) -> list[Trial]:

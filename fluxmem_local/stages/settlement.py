@@ -38,17 +38,22 @@ def use_edges(episode_id: str, nodes: Sequence[Node]) -> list[Edge]:
 def settle_success(store: MemoryStore, progress: Progress, episode: EpisodicNode) -> tuple[Edit, ...]:
     """Keep what was needed, roll the rest back, link the episode to what served it; return the edits as they stand."""
     kept = [change for change in progress.active if _was_needed(change, progress)]
-    dropped_ids = {node.id for change in progress.active if change not in kept for node in change.added}
+    dropped = [change for change in progress.active if change not in kept]
+    dropped_ids = {node.id for change in dropped for node in (*change.added, *change.variants.values())}
     dropped_ids -= {node.id for change in kept for node in change.added}
     served = {node.id: node for subgraph in progress.succeeded for node in subgraph.nodes if node.id not in dropped_ids}
-    edges = [*use_edges(episode.id, list(served.values())), *_inherited(store, kept)]
     misled = {id for change in kept for id in _misled(change)} - set(served)
-    final = _finished_edits(progress, kept, edges, misled)
-    activated = _edges_among(store, list(served), list(served))
-    failed = _edges_among(store, sorted(misled), [id for each in progress.activated for id in each.ids])
     with store.transaction() as transaction:
         _collect_step_links(store, transaction, episode.id)
-        _delete_versions(transaction, [change for change in progress.active if change not in kept])
+        _delete_versions(transaction, dropped)
+        # While the task ran, anyone may have forgotten what it used.
+        there = store.present([*served, *misled])
+        served = {id: node for id, node in served.items() if id in there}
+        misled &= there
+        edges = [*use_edges(episode.id, list(served.values())), *_inherited(store, kept)]
+        final = _finished_edits(progress, kept, edges, misled)
+        activated = _edges_among(store, list(served), list(served))
+        failed = _edges_among(store, sorted(misled), [id for each in progress.activated for id in each.ids])
         versions = [node.id for change in kept for node in change.variants.values()]
         if versions:
             transaction.set_state(versions, NodeState.ACTIVE)

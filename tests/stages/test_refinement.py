@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import pytest
 
-from fluxmem_local.graph import SemanticNode
+from fluxmem_local.errors import NotFoundError
+from fluxmem_local.graph import Edit, SemanticNode
+from fluxmem_local.stages.edits import Change
 from fluxmem_local.stages.feedback import (
     describe_exception,
     lack_sign,
@@ -15,6 +18,7 @@ from fluxmem_local.stages.feedback import (
     trim_feedback,
     wording_sign,
 )
+from fluxmem_local.stages.refinement import _at_originals
 
 from .worlds import CONTEXT, OBJECTION, REFUSAL, TASK, World, add, everything, small_memory
 
@@ -29,6 +33,35 @@ async def test_a_cut_that_did_not_matter_is_restored_before_the_next_edit() -> N
     later = shown[first.round + 1 :]
     assert later
     assert all(set(first.targets) <= ids for ids in later[:1])
+
+
+@pytest.mark.parametrize("success", [True, False])
+async def test_what_is_forgotten_while_a_task_uses_it_does_not_stop_the_task(success: bool) -> None:
+    small = await small_memory()
+
+    async def execute(context: str) -> tuple[str, str, bool]:
+        with contextlib.suppress(NotFoundError):
+            small.store.forget(ids=["viewer"])
+        return "done", "" if success else "it went wrong", success
+
+    result = await small.runner.run_task(TASK, execute, context_ids=("viewer", "python"))
+    assert result.success is success
+    grounded = [edge.source_id for edge in small.store.edges(target_ids=[result.episode_id])]
+    assert grounded == (["python"] if success else [])
+    assert small.store.verify().problems == ()
+
+
+def test_a_version_that_is_taken_back_in_the_same_round_is_not_brought_in() -> None:
+    version, other = SemanticNode(id="version"), SemanticNode(id="other")
+    reshape = Change(edit=Edit(kind="reshape", targets=("original",), reason="r"), variants={"original": version})
+    expand = Change(edit=Edit(kind="expand", targets=("version", "other"), reason="r"), added=(version, other))
+    only = Change(edit=Edit(kind="expand", targets=("version",), reason="r"), added=(version,))
+    cut = Change(edit=Edit(kind="prune", targets=("version",), reason="r"), cut=frozenset({"version"}))
+    changes = _at_originals([expand, only, cut], [reshape])
+    assert [(change.edit.targets, change.added, change.cut) for change in changes] == [
+        (("other",), (other,), frozenset()),
+        (("original",), (), frozenset({"original"})),
+    ]
 
 
 async def test_no_edit_is_tried_twice() -> None:
