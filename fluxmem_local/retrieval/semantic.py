@@ -18,7 +18,7 @@ from .candidates import find_candidates, get_visible
 from .hits import Hit
 from .query import Query
 from .ranking import content_signals, rank_nodes, signal_weights
-from .verification import verify_nodes
+from .verification import evidence_of, verify_nodes
 from .windows import WINDOW_PLACES, lexical_trust, window_bm25, window_weights
 
 __all__ = ["retrieve_facts"]
@@ -47,7 +47,10 @@ async def retrieve_facts(
     best = {hit.node.id for hit in hits[: top_k * _VERIFIED_PER_PLACE]}
     kept = [position for position, node in enumerate(nodes) if node.id in best]
     read = [nodes[position] for position in kept]
-    verified = await verify_nodes(llm, query.text, read)
+    before = {id: around[-1] for id, around in beside.items() if -1 in around and id in best}
+    earlier = {node.id: node for node in get_visible(store, query, Layer.SEMANTIC, before.values())}
+    evidences = [evidence_of(node, earlier.get(before.get(node.id, ""))) for node in read]
+    verified = await verify_nodes(llm, query.text, evidences)
     if verified is None:
         return hits[:top_k]
     named = {**{name: values[kept] for name, values in computed.items()}, "llm": verified}
