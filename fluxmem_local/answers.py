@@ -65,8 +65,14 @@ class Attribution:
 
 
 def usable_text(text: str, max_chars: int) -> str | None:
-    """Return a model's text without thoughts and outer space, or None if it is blank, too long, or repeats itself."""
+    """Return a model's text without thoughts and outer space.
+
+    Returns:
+        None if it is blank, too long, repeats itself, or holds half a surrogate pair, which no text that is stored may.
+    """
     plain = _without_thoughts(text).strip()
+    if any("\ud800" <= sign <= "\udfff" for sign in plain[: max_chars + 1]):
+        return None
     if not plain or len(plain) > max_chars or not any(sign.isalnum() for sign in plain):
         return None
     return None if _repeats(plain) else plain

@@ -125,9 +125,10 @@ def test_an_attribution_that_cannot_be_used_is_none(value):
         "so it goes on and so it goes on and " * 12,
         "哈" * 400,
         "x" * 101,
+        "half a sign \ud83d",
     ],
 )
-def test_text_that_is_blank_too_long_or_repeats_itself_is_not_usable(answer):
+def test_text_that_is_blank_too_long_repeats_itself_or_is_none_is_not_usable(answer):
     limit = 100 if answer.startswith("x") else 1_000_000
     assert usable_text(answer, limit) is None
 

@@ -125,6 +125,7 @@ class Answerer:
         self._as_told = as_told
         self.citations: tuple[str, ...] = ()
         self.error: ModelError | None = None
+        self._patience_s = _LLM_TIMEOUT_S
 
     async def __call__(self, context: str) -> tuple[str, str, bool]:
         """Answer from one context; returns the answer, what is wrong with it, and whether the facts support it."""
@@ -186,7 +187,11 @@ class Answerer:
     async def _asked(self, call: Awaitable[_Result]) -> _Result | None:
         """Wait for the model; None when it gives nothing of use, so that the facts' own words have to do."""
         try:
-            return await asyncio.wait_for(call, _LLM_TIMEOUT_S)
+            return await asyncio.wait_for(call, self._patience_s)
+        except asyncio.TimeoutError:
+            # From now on nothing is waited for, and so not even begun.
+            self._patience_s = 0.0
+            _log.warning("answering without the language model, which gave no answer in time")
         except ModelOutputError as error:
             _log.info("answering without the language model's word: %.500s", error)
         except ModelError as error:

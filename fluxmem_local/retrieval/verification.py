@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -16,7 +17,7 @@ __all__ = ["evidence_of", "verify_nodes"]
 
 _log = logging.getLogger(__name__)
 
-
+_LLM_TIMEOUT_S = 120.0
 # A longer text is read alone: what stands before it would push its end out of what the model reads.
 _READ_TOGETHER = 640
 
@@ -36,11 +37,11 @@ async def verify_nodes(llm: BaseLLM, query: str, evidences: Sequence[str]) -> Fl
     """Ask how well each of n texts supports the query: shape ``(n,)`` in [0, 1].
 
     Returns:
-        None when the model failed or gave anything but n such numbers. The other signals then rank alone: a model
-        that is down must not empty the memory.
+        None when the model hung, failed, or gave anything but n such numbers. The other signals then rank alone: a
+        model that is down must not empty the memory.
     """
     try:
-        values = await llm.verify_batch([query] * len(evidences), list(evidences))
+        values = await asyncio.wait_for(llm.verify_batch([query] * len(evidences), list(evidences)), _LLM_TIMEOUT_S)
         checked = signals.llm(values, len(evidences))
     # A user's backend may raise anything: a time-out of its server, an error of its device.
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 
 from fluxmem_local.graph import EpisodicNode
@@ -17,12 +18,15 @@ _MOST_EPISODES = 8
 _MOST_CHARS_OF_EPISODE = 1500
 _MOST_CHARS_OF_DESCRIPTION = 600
 _LEAST_ROOM_FOR_SKILL = 600
+# A consolidation is not waited for, so that a slow model gets longer than in a running task.
+_LLM_TIMEOUT_S = 600.0
 
 
 class SkillWriter:
     """Asks a language model, or nobody (``llm`` None, or one that cannot write); counts answers of no use.
 
-    An answer that can't be used, and any error of the model, is None: the text that was made without it stands.
+    An answer that can't be used, and any error of the model, is None: the text that was made without it stands. A model
+    that hangs is not asked again.
     """
 
     def __init__(self, llm: BaseLLM | None) -> None:
@@ -54,7 +58,9 @@ class SkillWriter:
     async def _ask(self, call: Awaitable[str], sources: Sequence[str], max_chars: int) -> str | None:
         self.num_calls += 1
         try:
-            answer = await call
+            answer = await asyncio.wait_for(call, _LLM_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            self._author = answer = None
         except Exception:  # a user's own backend may raise anything; nothing is lost by doing without it
             answer = None
         text = grounded_text(answer, sources, max_chars)

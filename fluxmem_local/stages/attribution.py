@@ -21,7 +21,7 @@ from fluxmem_local.results import ByKey
 from fluxmem_local.retrieval import Retriever
 
 from .evidence import Evidence, Failure, gather_evidence
-from .feedback import trim_feedback
+from .feedback import storable, trim_feedback
 from .proposals import ACTIONS, Proposal, Trial, rule_proposals
 
 __all__ = ["Attribution", "Diagnosis", "Voice", "ask_llm", "decide", "diagnose"]
@@ -137,10 +137,10 @@ async def ask_llm(llm: BaseLLM, failure: Failure) -> Voice:
     try:
         answer = await asyncio.wait_for(llm.attribute_failure(failure.context, feedback), _LLM_TIMEOUT_S)
     except ModelOutputError as error:
-        return Voice(error=f"ModelOutputError: {error}"[:500])
+        return Voice(error=storable(f"ModelOutputError: {error}"[:500]))
     # A user's backend may raise anything, and none of it may end the task.
     except Exception as error:
-        return Voice(error=f"{type(error).__name__}: {error}"[:500], failed=True)
+        return Voice(error=storable(f"{type(error).__name__}: {error}"[:500]), failed=True)
     return _checked_voice(answer, frozenset(failure.subgraph.ids))
 
 
@@ -149,7 +149,7 @@ def _checked_voice(answer: Any, known_ids: frozenset[str]) -> Voice:
         return Voice(error=f"ModelOutputError: the answer is a {type(answer).__name__}, not an object")
     parsed = parse_attribution(answer)
     if parsed is None:
-        return Voice(error=f"ModelOutputError: this answer names no cause: {str(dict(answer))[:200]}")
+        return Voice(error=storable(f"ModelOutputError: this answer names no cause: {str(dict(answer))[:200]}"))
     return Voice(
         action=parsed.action,
         targets=frozenset(parsed.targets) & known_ids,

@@ -12,7 +12,7 @@ import numpy as np
 
 from fluxmem_local.errors import InvalidInputError, OutsideFailureError
 
-from .feedback import describe_exception
+from .feedback import describe_exception, storable
 
 __all__ = ["ANSWERED", "ExecuteFn", "Execution", "execute"]
 
@@ -50,8 +50,8 @@ async def execute(execute_fn: ExecuteFn, context: str) -> Execution:
             returned = await returned
     except OutsideFailureError as error:
         return Execution(
-            result=_storable(str(error.result)),
-            feedback=_storable(str(error)),
+            result=storable(str(error.result)),
+            feedback=storable(str(error)),
             success=False,
             seconds=time.perf_counter() - started,
             outside=True,
@@ -60,7 +60,7 @@ async def execute(execute_fn: ExecuteFn, context: str) -> Execution:
     except Exception as error:
         return Execution(
             result="",
-            feedback=_storable(describe_exception(error)),
+            feedback=storable(describe_exception(error)),
             success=False,
             seconds=time.perf_counter() - started,
         )
@@ -68,13 +68,8 @@ async def execute(execute_fn: ExecuteFn, context: str) -> Execution:
     match returned:
         case (str(result), str(feedback), bool() | np.bool_() as success):
             return Execution(
-                result=_storable(result), feedback=_storable(feedback), success=bool(success), seconds=seconds
+                result=storable(result), feedback=storable(feedback), success=bool(success), seconds=seconds
             )
     raise InvalidInputError(
         f"the task function returned {returned!r:.200}; it must return (result: str, feedback: str, success: bool)"
     )
-
-
-def _storable(text: str) -> str:
-    """Write half surrogate pairs out: tools' output often has them, and what was done must not be lost for one."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

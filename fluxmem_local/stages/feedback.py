@@ -17,6 +17,7 @@ __all__ = [
     "refusal_sign",
     "same_feedback",
     "specifics",
+    "storable",
     "trim_feedback",
     "wording_sign",
 ]
@@ -120,6 +121,11 @@ def describe_exception(error: BaseException) -> str:
     """Write an exception as feedback: its type, its message, and the traceback's last lines."""
     frames = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-6:])
     return f"{type(error).__name__}: {error}\n{trim_feedback(frames, 2000)}".strip()
+
+
+def storable(text: str) -> str:
+    """Write half surrogate pairs out: tools' output often has them, and what was done must not be lost for one."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def same_feedback(one: str, other: str) -> bool:

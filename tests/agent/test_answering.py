@@ -298,6 +298,22 @@ async def test_a_model_that_hangs_is_not_waited_for_without_end(monkeypatch: pyt
         assert (answer.text, answer.supported, answer.citations) == (FACTS[0], True, (ids[0],))
 
 
+async def test_a_model_that_hangs_is_waited_for_once_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mute(_Hanging):
+        async def verify_batch(self, claims: Sequence[str], evidences: Sequence[str]) -> FloatArray:
+            await super().verify_batch(claims, evidences)
+            await asyncio.Event().wait()
+            return np.zeros(0, np.float32)
+
+    monkeypatch.setattr(answering, "_LLM_TIMEOUT_S", 0.01)
+    llm = Mute()
+    answerer = Answerer(llm, QUESTION, lambda id: (id, FACTS[0]))
+    context = f'<context><semantic_memory><fact id="a">{FACTS[0]}</fact></semantic_memory></context>'
+    for _ in range(2):
+        assert await answerer(context) == (FACTS[0], "", True)
+    assert [call.kind for call in llm.calls if call.kind != "verify"] == ["verify_batch"]
+
+
 async def test_a_question_that_is_cancelled_ends_its_episode() -> None:
     llm = _Hanging()
     agent, _ = await _agent(llm)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from fluxmem_local.errors import BlankTextError, DimensionError, InvalidInputError
 from fluxmem_local.graph import EpisodicNode, SemanticNode
 from fluxmem_local.interfaces import BaseEmbedder
-from fluxmem_local.retrieval import Hit
+from fluxmem_local.retrieval import Hit, verification
 from fluxmem_local.testing import FailingLLM, HashEmbedder, ScriptedLLM
 from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
 
@@ -178,6 +179,25 @@ async def test_a_broken_language_model_is_left_out(shelf: Shelf, llm: Any, caplo
     assert "llm" not in hits[0].signals
     assert "without the language model" in caplog.text
     assert len(caplog.text) < 1000
+
+
+class HangingLLM(ScriptedLLM):
+    """Never answers, as a server that is overrun."""
+
+    async def verify(self, claim: str, evidence: str) -> float:
+        await asyncio.Event().wait()
+        return 0.0
+
+
+async def test_a_language_model_that_hangs_is_left_out(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(verification, "_LLM_TIMEOUT_S", 0.01)
+    await shelf.facts(a="red apples", b="green pears")
+    hits = await asyncio.wait_for(shelf.retriever(HangingLLM()).retrieve("red apples"), 10)
+    without = await shelf.retriever(None).retrieve("red apples")
+    assert [(hit.node.id, hit.score) for hit in hits] == [(hit.node.id, hit.score) for hit in without]
+    assert "without the language model" in caplog.text
 
 
 async def test_a_stale_id_does_not_shift_scores(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

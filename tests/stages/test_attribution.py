@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.errors import ModelOutputError
 from fluxmem_local.graph import Node, ProceduralNode, SemanticNode, Subgraph
 from fluxmem_local.stages.attribution import Voice, ask_llm, decide, diagnose
 from fluxmem_local.stages.evidence import Evidence, Failure, Item, Rival
@@ -168,6 +169,20 @@ async def test_what_a_model_says_is_checked() -> None:
         assert not voice.failed
     crashed = await heard(RuntimeError("gone"))
     assert (crashed.action, crashed.failed, crashed.error) == (None, True, "RuntimeError: gone")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (RuntimeError("gone \ud800"), "RuntimeError: gone \\ud800"),
+        (ModelOutputError("no answer \ud800"), "ModelOutputError: no answer \\ud800"),
+        ({"action": "\ud800"}, "ModelOutputError: this answer names no cause: {'action': '\\ud800'}"),
+        ({"type": "none", "action": "none", "details": "see \ud800"}, ""),
+    ],
+)
+async def test_half_surrogate_pairs_in_a_models_words_can_be_stored(answer: Any, error: str) -> None:
+    voice = await ask_llm(ScriptedLLM({"attribute_failure": [answer]}), failure(nodes=(A, B)))
+    assert (voice.error, voice.details) == (error, "")
 
 
 async def _diagnosed(small: Small, feedback: str, llm: ScriptedLLM | None = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, SemanticNode
 from fluxmem_local.index import ExactVectorStore
 from fluxmem_local.interfaces import BaseLLM
 from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.stages import advice
 from fluxmem_local.stages.consolidation import ConsolidationReport, StageIII
 from fluxmem_local.testing import FailingLLM, HashEmbedder, ScriptedLLM
 from fluxmem_local.types import Layer, NodeState, Scope
@@ -306,6 +308,23 @@ class TestLanguageModel:
         assert llm.num_calls == 4
         assert (await consolidate(None)).status == "ok"
         assert len(skills_of(store)) == 2
+
+    async def test_a_model_that_hangs_is_asked_once_and_changes_nothing(
+        self, store: MemoryStore, add: Any, consolidate: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Hanging(ScriptedLLM):
+            async def extract_skills(self, trajectories: Any) -> str:
+                await super().extract_skills(trajectories)
+                await asyncio.Event().wait()
+                return ""
+
+        monkeypatch.setattr(advice, "_LLM_TIMEOUT_S", 0.01)
+        await add(*(put(*pair) for pair in PLACES.items()), *(rank(country) for country in COUNTRIES))
+        llm = Hanging()
+        report = await asyncio.wait_for(consolidate(llm), 10)
+        assert (report.status, report.llm_calls, report.llm_failures) == ("failed", 1, 1)
+        assert [call.kind for call in llm.calls] == ["extract_skills"]
+        assert skills_of(store) == []
 
     async def test_a_model_that_cannot_write_is_not_asked(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
         await add(*(put(*pair) for pair in PLACES.items()))
