@@ -160,7 +160,7 @@ def calibrate(session: Session, name: str, data: Path | None, dry_run: bool) -> 
     """Measure by which method the imported model NAME verifies best, and register it; 'none' where it has no signal.
 
     Each line of --data is {"question": text, "fact": the text that answers it, "distractors": [texts that do not]}.
-    Without it some sixty questions in nine languages are asked. A small model takes a few minutes.
+    Without it some sixty questions in eight languages are asked. A small model takes a few minutes.
 
     \b
     Example:
