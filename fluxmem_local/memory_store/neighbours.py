@@ -11,28 +11,39 @@ from fluxmem_local.storage.rows import IN_LIST
 
 __all__ = ["find_neighbours"]
 
+_AT_PLACE = (
+    "FROM nodes AS other WHERE other.source = chunk.source AND other.chunk_index = chunk.chunk_index + offset.value"
+)
+_AFTER = f"(SELECT MIN(other.key) {_AT_PLACE} AND other.key > chunk.key)"
+_BEFORE = f"(SELECT MAX(other.key) {_AT_PLACE} AND other.key < chunk.key)"
+_PLACES = f"""
+SELECT beside.id, beside.offset, beside.key FROM (
+    SELECT chunk.id AS id, offset.value AS offset, chunk.key AS own, chunk.source AS source, chunk.chunk_index AS place,
+        CASE WHEN offset.value > 0 THEN COALESCE({_AFTER}, {_BEFORE}) ELSE COALESCE({_BEFORE}, {_AFTER}) END AS key
+    FROM json_each(?) AS asked CROSS JOIN nodes AS chunk ON chunk.id = asked.value CROSS JOIN json_each(?) AS offset
+    WHERE chunk.source != '' AND chunk.layer = 'semantic'
+) AS beside
+WHERE beside.key IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM nodes AS twin WHERE twin.source = beside.source AND twin.chunk_index = beside.place
+    AND twin.key > MIN(beside.own, beside.key) AND twin.key < MAX(beside.own, beside.key)
+)
+"""
+
 
 def find_neighbours(
     connection: sqlite3.Connection, ids: Collection[str], reach: int, condition: Condition
 ) -> dict[str, dict[int, str]]:
     """Find what stands up to ``reach`` places before and after each fact in its source, by id and offset.
 
-    Several texts may come from one source, each numbered from 0. An earlier chunk of the same text was stored earlier,
-    so the nearest one in the order of storing is taken. A gap ends the row: beyond it something is missing.
+    Several texts may come from one source, each numbered from 0, and are told apart by the order of storing: a chunk's
+    neighbour is the nearest one after it (before it, for a negative offset), and no other chunk of the same place
+    stands between the two. Where a document was edited, later chunks may have been stored first. A gap ends the row:
+    beyond it something is missing.
     """
     offsets = [offset for offset in range(-reach, reach + 1) if offset]
-    rows = connection.execute(
-        "SELECT chunk.id AS id, offset.value AS offset, CASE WHEN offset.value > 0 THEN "
-        "(SELECT MIN(other.key) FROM nodes AS other WHERE other.source = chunk.source "
-        "AND other.chunk_index = chunk.chunk_index + offset.value AND other.key > chunk.key) ELSE "
-        "(SELECT MAX(other.key) FROM nodes AS other WHERE other.source = chunk.source "
-        "AND other.chunk_index = chunk.chunk_index + offset.value AND other.key < chunk.key) END AS key "
-        "FROM json_each(?) AS asked CROSS JOIN nodes AS chunk ON chunk.id = asked.value "
-        "CROSS JOIN json_each(?) AS offset WHERE chunk.source != '' AND chunk.layer = 'semantic'",
-        [json.dumps(list(ids)), json.dumps(offsets)],
-    ).fetchall()
+    rows = connection.execute(_PLACES, [json.dumps(list(ids)), json.dumps(offsets)]).fetchall()
     sql, values = condition
-    keys = list({row["key"] for row in rows if row["key"] is not None})
+    keys = list({row["key"] for row in rows})
     visible = {
         row["key"]: str(row["id"])
         for row in connection.execute(

@@ -248,9 +248,17 @@ class MemoryReader:
         with self._searching(layer) as (index, connection, dirty):
             return term_statistics(connection, index, dirty, tokens, ids)
 
-    def neighbours(self, ids: Collection[str], reach: int, *, scope: Scope | None = None) -> dict[str, dict[int, str]]:
+    def neighbours(
+        self,
+        ids: Collection[str],
+        reach: int,
+        *,
+        scope: Scope | None = None,
+        valid_at: float | None = None,
+        known_at: float | None = None,
+    ) -> dict[str, dict[int, str]]:
         """Find the facts up to ``reach`` places before and after each fact in its source: ids by fact and offset."""
-        condition = visible(layers=(Layer.SEMANTIC,), scope=scope)
+        condition = visible(layers=(Layer.SEMANTIC,), scope=scope, valid_at=valid_at, known_at=known_at)
         with self._database.read() as connection:
             return find_neighbours(connection, ids, reach, condition)
 

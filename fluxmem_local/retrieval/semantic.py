@@ -66,7 +66,9 @@ def _with_adjacent(
         All of them, and what stands beside each, by id and offset.
     """
     # One place more than a window, for the windows of the added ones.
-    beside = store.neighbours([node.id for node in found], WINDOW_PLACES + 1, scope=query.view.scope)
+    beside = store.neighbours(
+        [node.id for node in found], WINDOW_PLACES + 1, scope=query.view.scope, **query.view.times
+    )
     for id, neighbours in list(beside.items()):
         for step in (-1, 1):
             if step in neighbours and neighbours[step] not in beside:
@@ -83,14 +85,12 @@ def _fact_signals(
         return {}
     computed = content_signals(store, Layer.SEMANTIC, query, nodes)
     ids = [node.id for node in nodes]
-    within = range(-WINDOW_PLACES, WINDOW_PLACES + 1)
-    windows = {id: {at: other for at, other in beside.get(id, {}).items() if at in within} for id in ids}
-    known = list(dict.fromkeys([*ids, *(id for window in windows.values() for id in window.values())]))
+    known = list(dict.fromkeys([*ids, *(other for id in ids for other in beside.get(id, {}).values())]))
     words = query.words
     tokens = [token for word in words for token in word]
     statistics = store.term_statistics(Layer.SEMANTIC, tokens, known)
     places = {id: place for place, id in enumerate(known)}
-    weights = window_weights(ids, windows, places, statistics.lengths, reach)
+    weights = window_weights(ids, beside, places, statistics.lengths, reach)
     headings = [str(node.metadata.get(HEADINGS, "")) for node in nodes]
     trust = np.float32(lexical_trust(words, statistics))
     computed["bm25"] = trust * computed["bm25"]

@@ -51,11 +51,11 @@ def window_weights(
     nowhere = len(places)
     size = np.append(lengths, np.inf)
     own = np.array([places[id] for id in ids], dtype=np.int64)
+    around = [beside.get(id, {}) for id in ids]
     for direction in (-1, 1):
         distance, last = np.zeros(len(ids)), own
-        for step in range(1, WINDOW_PLACES + 1):
-            following = [beside.get(id, {}).get(direction * step) for id in ids]
-            place = np.array([nowhere if id is None else places[id] for id in following], dtype=np.int64)
+        for step in range(direction, direction * (WINDOW_PLACES + 1), direction):
+            place = np.array([places[each[step]] if step in each else nowhere for each in around], dtype=np.int64)
             distance = distance + (size[last] + size[place]) / 2
             weights[rows, place] = np.maximum(weights[rows, place], np.exp(-distance / reach))
             last = place
