@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseLLM
 from fluxmem_local.memory_store import MemoryStore
-from fluxmem_local.text import HEADINGS
+from fluxmem_local.text import HEADINGS, near_key
 from fluxmem_local.types import FloatArray, Layer
 
 from . import cues, signals
@@ -41,7 +42,9 @@ async def retrieve_facts(
     nodes, beside = _with_adjacent(store, query, found)
     weights = signal_weights(config)
     computed = _fact_signals(store, query, nodes, beside, config.context_reach)
-    hits = rank_nodes(query, nodes, computed, top_k=top_k, weights=weights, drop_dispensable=drop_dispensable)
+    hits = _repeats_last(
+        rank_nodes(query, nodes, computed, top_k=top_k, weights=weights, drop_dispensable=drop_dispensable)
+    )
     if llm is None or not llm.verifies_claims or config.llm_weight == 0 or not hits:
         return hits[:top_k]
     best = {hit.node.id for hit in hits[: top_k * _VERIFIED_PER_PLACE]}
@@ -54,7 +57,22 @@ async def retrieve_facts(
     if verified is None:
         return hits[:top_k]
     named = {**{name: values[kept] for name, values in computed.items()}, "llm": verified}
-    return rank_nodes(query, read, named, top_k=top_k, weights=weights, limit=top_k)
+    return _repeats_last(rank_nodes(query, read, named, top_k=top_k, weights=weights))[:top_k]
+
+
+def _repeats_last(hits: list[Hit]) -> list[Hit]:
+    """Put what says the same as a better hit below all others: it would take a place and tell nothing new."""
+    seen: set[tuple[str, ...]] = set()
+    first: list[Hit] = []
+    repeated: list[Hit] = []
+    for hit in hits:
+        key = near_key(hit.node.content)
+        (repeated if key in seen else first).append(hit)
+        seen.add(key)
+    if not repeated:
+        return hits
+    sunk = 1.0 + hits[0].score - hits[-1].score
+    return [*first, *(replace(hit, score=hit.score - sunk) for hit in repeated)]
 
 
 def _with_adjacent(

@@ -132,6 +132,19 @@ async def test_signals_and_score_by_hand(shelf: Shelf) -> None:
     }
 
 
+async def test_what_says_the_same_twice_takes_one_place(shelf: Shelf) -> None:
+    await shelf.facts(
+        a="The comet returns in 2061.",
+        b="the comet returns in 2061",
+        c="The comet returns late.",
+        d="Bread needs yeast.",
+    )
+    hits = await shelf.retriever().retrieve("the comet returns in 2061", top_k=4)
+    assert ids(hits)[1] == "c"
+    assert {ids(hits)[0], ids(hits)[3]} == {"a", "b"}
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
 async def test_verification_is_one_batch_over_the_best(shelf: Shelf) -> None:
     await shelf.facts(**{f"f{number}": f"apple number {number}" for number in range(30)})
     llm = ScriptedLLM({"verify": lambda claim, evidence: float(evidence == "apple number 7")})
