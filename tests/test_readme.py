@@ -69,6 +69,16 @@ def test_the_readmes_shell_blocks_show_the_common_verbs() -> None:
     assert {"init", "add", "search", "ask", "run", "consolidate", "graph"} <= shown
 
 
+def test_the_set_up_block_puts_fluxmem_on_the_path_before_any_block_calls_it() -> None:
+    first, *_ = blocks("sh")
+    lines = first.splitlines()
+    assert [line.split(" #")[0].split()[:2] for line in lines] == [
+        ["scripts/quickstart.sh"],
+        ["scripts/test.sh"],
+        [".", ".venv/bin/activate"],
+    ]
+
+
 @pytest.mark.parametrize(
     "words", [["serch", "x"], ["search", "x", "--bogus"], ["search"], ["skills", "lst"], ["run", "x"]], ids=" ".join
 )
