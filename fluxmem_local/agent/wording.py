@@ -56,6 +56,8 @@ _EMPTY_SIGNS = frozenset(
     "谁誰什么麼哪几幾多少吗嗎呢吧怎何时時候的得地是在了着過过里裡我你您他她它们們这這那有和与與请請问問为為叫"
 )
 _HIRAGANA = regex.compile(r"\p{Hiragana}")
+# Names that are empty words but for their capitals, where other empty words have none.
+_NAMES_LIKE_EMPTY = frozenset({"May", "Will", "US", "IT"})
 _SUBJECT_ASKING = "who wer qui quién quiénes chi quem wie vem hvem kto kdo кто 谁 誰"
 SUBJECT_ASKING = frozenset(_SUBJECT_ASKING.split())
 MEASURE_ASKING = frozenset({"how", "wie", "hoe", "hur", "hvor"})
@@ -108,12 +110,25 @@ def words_of(text: str) -> tuple[Word, ...]:
         within = _within(text, found.start())
         # A letter of its own is a name, as in "freezer A"; the English I is none.
         letter = within and len(plain) == 1 and plain.isupper() and folded != "i"
+        name = within and plain in _NAMES_LIKE_EMPTY and not _is_title(text, empty_words)
         empty = (folded in _EMPTY_SIGNS or bool(_HIRAGANA.match(folded))) if sign else folded in empty_words
-        empty = empty and not letter
+        empty = empty and not letter and not name
         digit = any(char.isnumeric() for char in plain) and not sign
         capital = any(char.isupper() for char in (plain if within else plain[1:]))
         words.append(Word(plain, found.start(), found.end(), tokens, sign, empty, not empty and (digit or capital)))
     return tuple(words)
+
+
+def _is_title(text: str, empty_words: frozenset[str]) -> bool:
+    """Tell whether empty words have capitals within the text, as in titles and in shouts."""
+    return any(
+        len(found[0]) > 1
+        and found[0][0].isupper()
+        and found[0].casefold() in empty_words
+        and found[0] not in _NAMES_LIKE_EMPTY
+        and _within(text, found.start())
+        for found in _WORD.finditer(text)
+    )
 
 
 def _within(text: str, start: int) -> bool:

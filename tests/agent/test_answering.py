@@ -426,3 +426,25 @@ async def test_the_real_model_answers_from_the_fact_or_not_at_all() -> None:
             await agent.add_knowledge(fact)
         answers = {question: await agent.ask(question) for question in expected}
     assert {question: (answer.text, answer.supported) for question, answer in answers.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("fact", "question", "answer"),
+    [
+        ("The lease ends in May.", "When does the lease end?", "The lease ends in May."),
+        ("The lease ends in May.", "WHEN DOES IT END, THE LEASE?", "The lease ends in May."),
+        ("The red key belongs to Will.", "Who does the red key belong to?", "The red key belongs to Will."),
+        ("Freezer A belongs to Will.", "Who does freezer A belong to?", "Freezer A belongs to Will."),
+        ("The backups are run by IT.", "Who runs the backups?", "The backups are run by IT."),
+        ("The lease ends in June.", "When Does The Lease End?", "The lease ends in June."),
+        ("The lease may be ended.", "When does the lease end?", NOT_SAID),
+        ("The lease ends in May.", "Does the lease end in June?", NOT_SAID),
+    ],
+)
+async def test_a_name_that_is_an_empty_word_but_for_its_capital_is_an_answer(
+    fact: str, question: str, answer: str
+) -> None:
+    llm = ScriptedLLM({"verify": lambda **_: 1.0})
+    with FluxMemAgent(llm, HashEmbedder(64), FluxMemConfig(max_refinement_rounds=0)) as agent:
+        await agent.add_knowledge(fact)
+        assert (await agent.ask(question)).text == answer
