@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
+import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -52,6 +56,58 @@ async def test_report_3_an_embedder_is_any_folder_on_disk(tmp_path: Path, monkey
         (hit,) = await agent.retrieve("Paris is the capital of France.", top_k=1)
         assert hit.node.content == "Paris is the capital of France."
         assert hit.signals["dense"] == pytest.approx(1, abs=1e-5)
+
+
+async def test_report_10_an_update_without_an_embedder_drops_the_old_vector(tmp_path: Path) -> None:
+    with FluxMemAgent(None, HashEmbedder(64), path=tmp_path) as agent:
+        (id,) = await agent.add_knowledge("The cat sleeps on the sofa.", metadata={"k": "v"})
+    with FluxMemAgent(None, None, path=tmp_path) as agent:
+        await agent.update(id, "The rocket flies to the moon.")
+        assert agent.stats["num_unembedded"] == 1
+    with FluxMemAgent(None, HashEmbedder(64), path=tmp_path) as agent:
+        assert not agent.store.embeddings([id]).any()
+        assert (await agent.reindex()).num_embedded == 1
+        (hit,) = await agent.retrieve("The rocket flies to the moon.", filters={"k": "v"})
+        assert hit.signals["dense"] == pytest.approx(1, abs=1e-5)
+        assert agent.verify().problems == ()
+
+
+# Runs in a process of its own: nothing of the first one's memory may be needed to read the copy.
+COPIED = """
+import json, sys
+from fluxmem_local import FluxMem
+from fluxmem_local.testing import HashEmbedder
+
+queries = [f"town{number} bees" for number in range(0, 300, 50)]
+for path in sys.argv[1:]:
+    with FluxMem(None, HashEmbedder(64), path=path, create=False) as memory:
+        hits = [[hit.node.id for hit in memory.retrieve(query, top_k=5)] for query in queries]
+        print(json.dumps([memory.stats["num_semantic_nodes"], hits]))
+"""
+
+
+async def test_report_11_a_changed_copy_is_whole_in_a_new_process(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with FluxMemAgent(None, HashEmbedder(64), path=one) as agent:
+        await agent.add_knowledge_nodes(
+            [SemanticNode(content=f"Person{number} of town{number} keeps bees.") for number in range(300)]
+        )
+        exported = io.StringIO()
+        agent.export(exported)
+    with FluxMemAgent(None, HashEmbedder(64), path=two) as agent:
+        agent.import_(io.StringIO(exported.getvalue()))
+        await agent.add_knowledge("The added one speaks of a lighthouse.")
+    done = subprocess.run(
+        [sys.executable, "-c", COPIED, str(one), str(two)], capture_output=True, text=True, timeout=120, check=True
+    )
+    (num_one, hits_one), (num_two, hits_two) = (json.loads(line) for line in done.stdout.splitlines())
+    assert (num_one, num_two) == (300, 301)
+    assert hits_one == hits_two
+    assert all(len(set(hits)) == 5 for hits in hits_one)
+    with FluxMemAgent(None, HashEmbedder(64), path=one) as agent:
+        again = io.StringIO()
+        agent.export(again)
+        assert again.getvalue() == exported.getvalue()
 
 
 async def test_report_12_what_is_beyond_a_capacity_is_kept() -> None:
