@@ -46,6 +46,26 @@ def _task(number: int, action: str = "run the aggregate script") -> EpisodicNode
     )
 
 
+async def test_report_1_what_was_added_without_an_embedder_is_ordered_by_its_words_until_reindex(
+    tmp_path: Path,
+) -> None:
+    with FluxMemAgent(None, None, path=tmp_path) as agent:
+        for number in range(20):
+            await agent.add_knowledge(f"Town{number} keeps bees.")
+        (plain,) = await agent.retrieve("town13", top_k=1)
+    with FluxMemAgent(None, HashEmbedder(256), path=tmp_path) as agent:
+        for number in range(20):
+            (hit,) = await agent.retrieve(f"town{number}", top_k=1)
+            assert hit.node.content == f"Town{number} keeps bees."
+        (hit,) = await agent.retrieve("town13", top_k=1)
+        assert hit.score == pytest.approx(plain.score)
+        assert hit.score > 0.4
+        assert (await agent.reindex()).num_embedded == 20
+        assert agent.stats["num_unembedded"] == 0
+        (hit,) = await agent.retrieve("Town13 keeps bees.", top_k=1)
+        assert hit.signals["dense"] == pytest.approx(1, abs=1e-5)
+
+
 async def test_report_3_an_embedder_is_any_folder_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUXMEM_MODELS", str(tmp_path / "cache"))
     folder = (registry_directory() / "tiny" / "embedder").resolve()

@@ -21,7 +21,8 @@ def fuse(signals: Mapping[str, FloatArray], weights: Mapping[str, float]) -> Flo
     Where the question has a vector, the other signals are scaled by the best cosine: what the best match in words is
     worth beside it follows from how near the best match in meaning is, and scores keep the scale of a cosine. The sum
     is divided by the weights of the content signals, so that it keeps its scale when one of them is missing; what
-    adjusts (``graph`` and the cues) is zero where it says nothing.
+    adjusts (``graph`` and the cues) is zero where it says nothing. Where no text is near in meaning, such as in a
+    memory that was filled without an embedder, the score is that of the words alone.
 
     Args:
         signals: arrays of shape ``(n,)`` by name; at least one.
@@ -32,7 +33,9 @@ def fuse(signals: Mapping[str, FloatArray], weights: Mapping[str, float]) -> Flo
     """
     length = len(next(iter(signals.values())))
     fused: FloatArray = np.zeros(length, np.float32)
-    best = float(signals["dense"].max(initial=0.0)) if "dense" in signals else 1.0
+    if "dense" in signals and not (signals["dense"] > 0).any():
+        signals = {name: values for name, values in signals.items() if name != "dense"}
+    best = float(signals["dense"].max()) if "dense" in signals else 1.0
     for name, values in signals.items():
         scale = best if name not in ("dense", "graph") else 1.0
         fused += np.float32(weights[name] * scale) * values
