@@ -36,7 +36,7 @@ _SYSTEM_PROMPT = (
     "If the facts do not hold the answer, reply: not in memory."
 )
 # How the prompt's own parts begin; a small model repeats them, or goes on with a next question.
-_FRAME = re.compile(r"^\s*(?:Facts|Question|Answer):", re.MULTILINE)
+_FRAME = re.compile(r"^[^\S\n]*(?:Facts|Question|Answer):", re.MULTILINE)
 _NEXT_BLOCK = re.compile(r"\n\s*(?:\n|#|[-*] )")
 # A sentence or two; more than that is a model that talks on.
 _MOST_ANSWER_CHARS = 1200

@@ -14,7 +14,11 @@ from .wording import COPULAS, MEASURE_ASKING, SUBJECT_ASKING, Word, words_of
 __all__ = ["Fit", "Passage", "Question", "fit", "passages_of", "quote", "says"]
 
 # A short word before a full stop is an abbreviation or a number more often than a sentence's last word.
-_SENTENCE_END = regex.compile(r"(?<=\w{4}[\"'”’)\]]*[.!?…][\"'”’)\]]*)\s+|(?<=[!?])\s+|(?<=[。！？][」』”’]*)|\s*\n\s*")
+# Long runs of quotes or spaces are read once: what looks back is short, and spaces are tried from their first one.
+_SENTENCE_END = regex.compile(
+    r"(?<=\w{4}[\"'”’)\]]{0,4}[.!?…][\"'”’)\]]{0,4})\s+|(?<=[!?])\s+|(?<=[。！？][」』”’]{0,4})"
+    r"|(?<![^\S\n])[^\S\n]*+\n\s*"
+)
 _CLAUSE_END = regex.compile(r"(?<=[;；])\s*")
 _COMMA = regex.compile(r"(?<=[,;，；、])\s*| (?=[-–—] )")
 _MARKS = regex.compile(r"^(?:[#>*+\-•]+\s+)+")

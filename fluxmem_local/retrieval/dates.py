@@ -19,7 +19,8 @@ _LANGUAGES = "en de fr es it pt nl sv da nb fi hu ro tr pl cs ca id ru uk el ar 
 # Names of months that are everyday words in some language as well.
 _EVERYDAY = frozenset({"may", "march", "mars", "mart", "mai", "mei", "maj"})
 _ISO = regex.compile(r"\b(\d{4})-(\d{2})(?:-(\d{2}))?(?!\d)")
-_EAST_ASIAN = regex.compile(r"(?:(\d{4})\s*[年년])?\s*(\d{1,2})\s*[月월](?:\s*(\d{1,2})\s*[日일号])?")
+# No pattern here may begin with any number of spaces: it would try each of a long run.
+_EAST_ASIAN = regex.compile(r"(?:(\d{4})\s*+[年년]\s*+)?(\d{1,2})\s*+[月월](?:\s*+(\d{1,2})\s*+[日일号])?")
 _WORD = regex.compile(r"[\p{L}\p{M}]+|\d+")
 # What happened is mostly told soon after, seldom before: days over which closeness falls to 1/e.
 _TOLD_AFTER_DAYS = 14.0

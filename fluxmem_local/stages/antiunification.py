@@ -70,7 +70,8 @@ class Pattern:
 def words_of(text: str) -> list[Word]:
     """Split a text into words, 400 at most."""
     found = []
-    for match in _WORD.finditer(text):
+    # Spaces before no word would be tried from each of them.
+    for match in _WORD.finditer(text.rstrip()):
         found.append(Word(match["word"], bool(match["space"]), match["word"].casefold()))
         if len(found) == _MOST_WORDS:
             break
