@@ -118,7 +118,8 @@ def parse_score(text: str) -> float | None:
     if len(values) != 1:
         return None
     number, percent = values[0]
-    if number.strip().isdigit() and not percent and not _BARE_WHOLE.fullmatch(plain):
+    # With one space for a run of them: the pattern could divide a long one in too many ways.
+    if number.strip().isdigit() and not percent and not _BARE_WHOLE.fullmatch(" ".join(plain.split())):
         return None
     return _in_range(_number(number) / (100 if percent else 1))
 

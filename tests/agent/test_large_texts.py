@@ -11,6 +11,7 @@ import pytest
 from fluxmem_local.agent.agent import FluxMemAgent
 from fluxmem_local.agent.answering import _own_answer
 from fluxmem_local.agent.passages import passages_of
+from fluxmem_local.answers import parse_score
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.retrieval.dates import DateSpan, find_dates
 from fluxmem_local.stages.antiunification import words_of
@@ -56,6 +57,8 @@ def _sentences(text: str) -> list[str]:
         (_sentences, f"It rains{chr(34) * 100_000}", [f"It rains{chr(34) * 100_000}"]),
         (_sentences, f"It rains{'”' * 100_000}", [f"It rains{'”' * 100_000}"]),
         (lambda text: [word.text for word in words_of(text)], f"open it{' ' * 100_000}", ["open", "it"]),
+        (parse_score, f"-{' ' * 100_000}1 fact", None),
+        (parse_score, f"Score:{' ' * 100_000}1", 1.0),
         (_own_answer, f"At noon{chr(10) * 100_000}Question: when?", "At noon"),
     ],
 )
