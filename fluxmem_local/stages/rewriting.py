@@ -32,7 +32,8 @@ _MONTH_DATE = re.compile(
 _NAME = re.compile(r"(?<=[a-z,;]\s)(?:[A-Z]\w+)(?:\s[A-Z]\w+)*")
 # A word within a sentence; the first one is written large whatever it is.
 _INNER_WORD = re.compile(r"(?<=[\w,;] )[^\W\d_]\w+")
-_ASIDE = re.compile(r"\s*\([^()]{1,80}\)")
+# From the first space only: a long run of them would be tried from each.
+_ASIDE = re.compile(r"(?<!\s)\s*\([^()]{1,80}\)")
 _MAX_STEPS = 12
 _MAX_REQUIREMENTS = 3
 _SENTENCE_CHARS = 240

@@ -15,6 +15,7 @@ from fluxmem_local.answers import parse_score
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.retrieval.dates import DateSpan, find_dates
 from fluxmem_local.stages.antiunification import words_of
+from fluxmem_local.stages.rewriting import generalise
 from fluxmem_local.testing import HashEmbedder
 
 # Few different words, so that no other chunk shares one with the tail in the hash embedder either; no two lines alike.
@@ -59,6 +60,11 @@ def _sentences(text: str) -> list[str]:
         (lambda text: [word.text for word in words_of(text)], f"open it{' ' * 100_000}", ["open", "it"]),
         (parse_score, f"-{' ' * 100_000}1 fact", None),
         (parse_score, f"Score:{' ' * 100_000}1", 1.0),
+        (
+            lambda text: generalise(text, "go").removeprefix("As a rule, with the values of the case at hand: "),
+            f"go{' ' * 100_000}on (at once)",
+            f"go{' ' * 100_000}on",
+        ),
         (_own_answer, f"At noon{chr(10) * 100_000}Question: when?", "At noon"),
     ],
 )
