@@ -23,13 +23,15 @@ _LINK_EVIDENCE = 0.5
 class Experience:
     """What was learned, by node id.
 
-    ``values`` is the graph signal in (-1, 1). ``repairs`` are nodes that a kept repair brought into a similar task,
-    with the similarity of the nearest such task. ``misleading`` are nodes that hurt in similar tasks more than they
-    helped; ``dispensable`` are those of them without which a similar task succeeded. A node of which nothing was
-    learned is in none of them. ``tasks`` are the past tasks that taught it, with their similarity.
+    ``values`` is the graph signal in (-1, 1), ``proved`` the same of tasks alone that are like the asked one.
+    ``repairs`` are nodes that a kept repair brought into a similar task, with the similarity of the nearest such
+    task. ``misleading`` are nodes that hurt in similar tasks more than they helped; ``dispensable`` are those of
+    them without which a similar task succeeded. A node of which nothing was learned is in none of them. ``tasks``
+    are the past tasks that taught it, with their similarity.
     """
 
     values: Mapping[str, float] = field(default_factory=dict)
+    proved: Mapping[str, float] = field(default_factory=dict)
     repairs: Mapping[str, float] = field(default_factory=dict)
     misleading: frozenset[str] = frozenset()
     dispensable: frozenset[str] = frozenset()
@@ -67,7 +69,9 @@ class Experience:
         return lifted
 
 
-def learn(store: MemoryStore, tasks: Sequence[tuple[EpisodicNode, float]], threshold: float) -> Experience:
+def learn(
+    store: MemoryStore, tasks: Sequence[tuple[EpisodicNode, float]], related: float, threshold: float
+) -> Experience:
     """Gather what ``tasks`` taught.
 
     Counted outcomes come first. Where a node has none in a task, the kept repairs of that task count, and then its
@@ -75,8 +79,10 @@ def learn(store: MemoryStore, tasks: Sequence[tuple[EpisodicNode, float]], thres
 
     Args:
         store: the memory.
-        tasks: finished episodes with their similarity to the asked task, ``threshold`` or more.
-        threshold: similarity from which outcomes carry over.
+        tasks: finished episodes with their similarity to the asked task, ``related`` or more.
+        related: similarity from which a task says something; under ``threshold`` its outcomes only move values a
+            little: the same need in quite other words is no more similar than another need may be.
+        threshold: similarity from which repairs and interference carry over.
     """
     if not tasks:
         return Experience()
@@ -91,7 +97,7 @@ def learn(store: MemoryStore, tasks: Sequence[tuple[EpisodicNode, float]], thres
         for edit in store.edits(episode_id=task.id):
             if edit.kept:
                 brought = _brought_in(edit)
-                for id in brought:
+                for id in brought if similarity >= threshold else ():
                     repairs[id] = max(similarity, repairs.get(id, similarity))
                 for id in (*brought, *(edit.targets if edit.kind == "prune" else ())):
                     evidence.setdefault((id, task.id), (1.0, 0.0) if id in brought else (0.0, 1.0))
@@ -110,14 +116,17 @@ def learn(store: MemoryStore, tasks: Sequence[tuple[EpisodicNode, float]], thres
         helped[place], hurt[place] = for_it, against_it
         # What was there when the task succeeded did not mislead it to the end.
         blamed[place] = against_it if (id, task_id) in explicit and for_it == 0 else 0.0
-    relevance = signals.task_relevance(similarities, threshold)
+    relevance = signals.task_relevance(similarities, related, threshold)
     values = signals.graph(relevance, helped, hurt)
-    misleads = relevance @ blamed > relevance @ helped
+    alike = np.where(similarities >= threshold, relevance, 0.0).astype(np.float32)
+    proved = signals.graph(alike, helped, hurt)
+    misleads = alike @ blamed > alike @ helped
     misleading = frozenset(id for id, column in columns.items() if misleads[column])
-    succeeded = np.array([bool(task.success) for task, _ in tasks])
+    succeeded = np.array([bool(task.success) and similarity >= threshold for task, similarity in tasks])
     done_without = blamed[succeeded].any(axis=0)
     return Experience(
         values={id: float(values[column]) for id, column in columns.items()},
+        proved={id: float(proved[column]) for id, column in columns.items()},
         repairs={id: similarity for id, similarity in repairs.items() if id not in misleading},
         misleading=misleading,
         dispensable=frozenset(id for id in misleading if done_without[columns[id]]),

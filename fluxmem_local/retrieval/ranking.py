@@ -108,7 +108,7 @@ def _one_version_each(query: Query, hits: list[Hit]) -> list[Hit]:
         return (
             hit.node.state is NodeState.TRIAL,
             hit.node.id in query.experience.repairs,
-            query.experience.values.get(hit.node.id, 0.0),
+            query.experience.proved.get(hit.node.id, 0.0),
             hit.node.variant_of is None,
             hit.score,
         )

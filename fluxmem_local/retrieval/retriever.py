@@ -34,6 +34,8 @@ __all__ = ["Retriever"]
 # Past tasks that one question learns from, the most similar ones. Many: of a task that is done each day, the one day
 # on which its memory was repaired must be among them.
 _SIMILAR_TASKS = 256
+# A task that is less similar than the threshold by up to this much is not the same, but may be the same need.
+_RELATED_BELOW = 0.25
 
 
 class Retriever:
@@ -151,8 +153,9 @@ class Retriever:
         seen = View(scope=scope)
         asked = [Query(text=text, vector=vector, view=seen) for text, vector in zip(texts, vectors, strict=True)]
         threshold = self.config.interference_similarity_threshold
-        tasks = similar_tasks(self.store, asked, count=_SIMILAR_TASKS, threshold=threshold)
-        experience = learn(self.store, tasks, threshold)
+        related = threshold - _RELATED_BELOW
+        tasks = similar_tasks(self.store, asked, count=_SIMILAR_TASKS, threshold=related)
+        experience = learn(self.store, tasks, related, threshold)
         return Query(text=query, vector=vectors[0], view=view, experience=experience)
 
     async def search_layer(

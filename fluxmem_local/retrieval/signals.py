@@ -10,8 +10,8 @@ __all__ = ["bm25", "dense", "edge_trust", "graph", "llm", "task_relevance"]
 
 # Evidence of this mass is half believed.
 _EVIDENCE_PRIOR = 1.0
-# What a task that is only just similar still counts.
-_LEAST_RELEVANCE = 0.25
+# What a task counts that is just similar enough for its repairs to carry over.
+_RELEVANCE_AT_THRESHOLD = 0.5
 
 
 def dense(embeddings: FloatArray, query_vector: FloatArray) -> FloatArray:
@@ -42,12 +42,13 @@ def llm(values: FloatArray, num_candidates: int) -> FloatArray | None:
     return checked if ((checked >= 0) & (checked <= 1)).all() else None
 
 
-def task_relevance(similarities: FloatArray, threshold: float) -> FloatArray:
-    """Say how much e past tasks tell about the asked one: 0 under ``threshold``, then rising to 1: shape ``(e,)``."""
-    span = max(1.0 - threshold, 1e-6)
-    rising = np.clip((similarities - threshold) / span, 0.0, 1.0)
-    relevance = np.where(similarities >= threshold, _LEAST_RELEVANCE + (1 - _LEAST_RELEVANCE) * rising, 0.0)
-    return relevance.astype(np.float32)
+def task_relevance(similarities: FloatArray, related: float, threshold: float) -> FloatArray:
+    """Say how much e past tasks tell about the asked one, by their similarity: shape ``(e,)``, in [0, 1].
+
+    Up to ``related`` nothing; from there on it rises, faster from ``threshold`` on, to 1 for the same task.
+    """
+    known = (related, max(threshold, related + 1e-6), max(1.0, threshold + 2e-6))
+    return np.interp(similarities, known, (0.0, _RELEVANCE_AT_THRESHOLD, 1.0)).astype(np.float32)
 
 
 def edge_trust(weights: FloatArray, successes: FloatArray, failures: FloatArray) -> FloatArray:

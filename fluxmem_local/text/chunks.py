@@ -1,8 +1,8 @@
 """Chunks: a long text cut at its strongest joints.
 
 Own code, because no splitter we tried keeps what is promised here (2026-11): semantic-text-splitter 0.33 moves the full
-stop of a word into the next chunk, makes chunks of a bare combining mark or a zero-width joiner, and did not finish
-one line of 5 MB in two minutes (here 2 s); chonkie 1.7 cuts graphemes, gives chunks of white space alone, and opens a code
+stop of a word into the next chunk, makes chunks of a bare combining mark or a zero-width joiner, and did not finish one
+line of 5 MB in two minutes (here 2 s); chonkie 1.7 cuts graphemes, gives chunks of white space alone, and opens a code
 fence at the end of a chunk.
 """
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from fluxmem_local.graph import EpisodicNode, GroundEdge, SemanticNode
+from fluxmem_local.graph import Edit, EpisodicNode, GroundEdge, SemanticNode
+from fluxmem_local.memory_store import MemoryStore, Outcome
+from fluxmem_local.retrieval.experience import learn
 from fluxmem_local.types import Scope
 
 from .conftest import Shelf
@@ -157,6 +159,33 @@ async def test_of_a_fact_and_its_version_the_proved_one_is_returned(shelf: Shelf
     unrelated = ids(await shelf.retriever().retrieve("a total of medals", top_k=3))
     assert unrelated[0] == "total"
     assert "fine" not in unrelated
+
+
+async def test_a_related_task_moves_values_and_no_more() -> None:
+    """The same need in quite other words: what helped it rises, but nothing is lifted or left out."""
+    store = MemoryStore.open(None)
+    with store.transaction() as transaction:
+        transaction.add_nodes(
+            [
+                SemanticNode(id="good", content="one"),
+                SemanticNode(id="bad", content="two"),
+                EpisodicNode(id="past", task_description="a task", success=True),
+            ]
+        )
+        transaction.record_outcomes(
+            [Outcome(node_id="good", episode_id="past", helped=1), Outcome(node_id="bad", episode_id="past", hurt=1)]
+        )
+        transaction.put_edit(Edit(kind="expand", targets=("good",), reason="test", kept=True, episode_id="past"))
+    past = store.get("past")
+    assert isinstance(past, EpisodicNode)
+    related = learn(store, [(past, 0.5)], 0.4, 0.6)
+    # Relevance 0.25, evidence of 1 against a prior of 1.
+    assert related.values == pytest.approx({"good": 0.2, "bad": -0.2})
+    assert (related.repairs, related.misleading, related.dispensable) == ({}, frozenset(), frozenset())
+    assert related.proved == {"good": 0.0, "bad": 0.0}
+    same = learn(store, [(past, 1.0)], 0.4, 0.6)
+    assert same.repairs == {"good": 1.0}
+    assert same.misleading == same.dispensable == frozenset({"bad"})
 
 
 async def test_lessons_work_without_an_embedder(wordy_shelf: Shelf) -> None:

@@ -34,10 +34,10 @@ def test_usable_verification_stays_as_it_is() -> None:
     np.testing.assert_array_equal(signals.llm(np.float64([0, 1]), 2), np.float32([0, 1]))
 
 
-def test_task_relevance_starts_at_the_threshold() -> None:
-    relevance = signals.task_relevance(np.float32([0.59, 0.6, 0.8, 1.0]), 0.6)
-    np.testing.assert_allclose(relevance, [0.0, 0.25, 0.625, 1.0], atol=1e-6)
-    np.testing.assert_allclose(signals.task_relevance(np.float32([0.99, 1.0]), 1.0), [0.0, 0.25])
+def test_task_relevance_rises_from_related_tasks_to_the_same_one() -> None:
+    relevance = signals.task_relevance(np.float32([0.3, 0.4, 0.5, 0.6, 0.8, 1.0]), 0.4, 0.6)
+    np.testing.assert_allclose(relevance, [0.0, 0.0, 0.25, 0.5, 0.75, 1.0], atol=1e-6)
+    np.testing.assert_allclose(signals.task_relevance(np.float32([0.75, 1.0]), 0.75, 1.0), [0.0, 0.5], atol=1e-5)
 
 
 def test_edge_trust_falls_with_failures() -> None:

@@ -53,8 +53,8 @@ async def test_weights_of_facts_do_not_choose_episodes_or_skills(shelf: Shelf) -
     await shelf.episode("aaa", "tune the violin")
     formation = await stage(shelf, top_k_episodic=1, dense_weight=0).form("bake a bread")
     assert [node.id for node in formation.subgraph.episodic] == ["bread"]
-    # Its episode's cosine, and half of what the link taught: 0.5 of evidence against a prior of 1.
-    assert formation.hits[-1].score == pytest.approx(1.0 + 0.5 * (0.5 / 1.5), abs=1e-5)
+    # Its episode's cosine, and what the link taught: 0.5 of evidence against a prior of 1.
+    assert formation.hits[-1].score == pytest.approx(1.0 + 0.5 / 1.5, abs=1e-5)
     assert formation.hits[-1].node.id == "slow"
 
 
