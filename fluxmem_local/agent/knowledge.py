@@ -31,13 +31,15 @@ class IngestReport(ByKey):
     """What became of one source: its nodes' ids in their order, and how many of them were new.
 
     ``unchanged`` says that this very content of the source was taken in before, and nothing was done; ``removed``
-    are facts of an earlier content of it that neither it nor another source states any more.
+    are facts of an earlier content of it that neither it nor another source states any more; ``updated`` are known
+    facts that took over metadata.
     """
 
     source: str
     ids: tuple[str, ...] = ()
     num_new: int = 0
     removed: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
     unchanged: bool = False
 
 
@@ -257,8 +259,9 @@ class Knowledge:
             removed = self._store.forget(ids=gone).removed if gone else ()
             if digest is not None:
                 change.set_ingested(source, scope, digest)
-        num_new = len({node.id for node in fresh}.intersection(added))
-        return IngestReport(source=source, ids=ids, num_new=num_new, removed=removed)
+        new = {node.id for node in fresh}.intersection(added)
+        updated = tuple(id for id in dict.fromkeys(ids) if id in change.told and id not in new)
+        return IngestReport(source=source, ids=ids, num_new=len(new), removed=removed, updated=updated)
 
     def _refresh(self, change: Transaction, facts: Sequence[SemanticNode], earlier: Mapping[str, str]) -> None:
         told: dict[str, SemanticNode] = {}
@@ -267,10 +270,12 @@ class Knowledge:
                 told.setdefault(id, fact)
         for node in self._store.get_many(list(told)):
             fact = told[node.id]
+            change.tell(node.id, fact)
             if not isinstance(node, SemanticNode) or node.source != fact.source:
                 continue
+            # Which headings it stands under follows from its place alone, so that the last ones go with the last place.
             metadata = {key: value for key, value in node.metadata.items() if key != HEADINGS} | dict(fact.metadata)
-            if (node.chunk_index, dict(node.metadata)) != (fact.chunk_index, metadata):
+            if (node.chunk_index, node.metadata.get(HEADINGS)) != (fact.chunk_index, fact.metadata.get(HEADINGS)):
                 change.replace(replace(node, chunk_index=fact.chunk_index, metadata=metadata))
 
     def _is_stated_once(self, id: str) -> bool:

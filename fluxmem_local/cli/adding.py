@@ -62,8 +62,9 @@ def add(
 
     Text and Markdown are cut into facts. A .jsonl file holds a fact a line, {"content": ..., "metadata": {...},
     "source": ..., "id": ...}, or a chat message, {"speaker": ..., "text": ..., "time": ...}. A file that was added
-    before and has not changed is left alone; of one that has changed, facts that are gone are forgotten. In folders,
-    hidden files, binary ones and those whose suffix is not one of text are passed over.
+    before and has not changed is left alone; of one that has changed, facts that are gone are forgotten. A fact that is
+    known already takes over new metadata keys, and from its first source also other values; its history says so. In
+    folders, hidden files, binary ones and those whose suffix is not one of text are passed over.
 
     \b
     Examples:
@@ -133,6 +134,7 @@ def _print_reports(
         "num_sources": len(reports) - num_unchanged,
         "num_facts": sum(len(report.ids) for report in reports),
         "num_new": sum(report.num_new for report in reports),
+        "num_updated": sum(len(report.updated) for report in reports),
         "num_removed": sum(len(report.removed) for report in reports),
         "num_unchanged_sources": num_unchanged,
         "num_passed_over": num_passed_over,
@@ -145,6 +147,7 @@ def _print_reports(
         "facts": totals["num_facts"],
         "new": totals["num_new"],
         "sources": totals["num_sources"],
+        "updated": totals["num_updated"],
         "outdated and forgotten": totals["num_removed"],
         "sources unchanged": num_unchanged,
         "files passed over": num_passed_over,

@@ -3,8 +3,31 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["take_over"]
+from fluxmem_local.storage.times import VALID_FROM, VALID_TO
+from fluxmem_local.text import HEADINGS
+
+__all__ = ["merged_metadata", "take_over"]
+
+
+def merged_metadata(known: Mapping[str, Any], told: Mapping[str, Any], *, replaces: bool) -> dict[str, Any]:
+    """Join what is known of a fact with what is told when it is stated again; no key is ever lost.
+
+    Args:
+        known: the fact's metadata.
+        told: the metadata that it comes with this time. Its headings are left out: they say where another piece of
+            text stands.
+        replaces: whether what is told wins over what is known; else only new keys are taken.
+    """
+    told = {key: value for key, value in told.items() if key != HEADINGS}
+    if replaces:
+        return {**known, **told}
+    if VALID_FROM in known or VALID_TO in known:
+        # Half a period of one source and half of another one would be a period that neither names.
+        told = {key: value for key, value in told.items() if key not in (VALID_FROM, VALID_TO)}
+    return {**known, **{key: value for key, value in told.items() if key not in known}}
 
 
 def take_over(connection: sqlite3.Connection, keep: str, drop: str) -> None:

@@ -35,7 +35,9 @@ def replaced_since(store: MemoryStore, time_s: float) -> dict[str, Replaced]:
     """Return by id what the contents were, at ``time_s`` (seconds since 1970, UTC), of nodes that got others since."""
     with store.database.read() as connection:
         rows = connection.execute(
-            "SELECT node_id, old_content, old_embedding FROM versions WHERE key IN "
+            # What only got other metadata since, or its content back, is as it was.
+            "SELECT node_id, old_content, old_embedding FROM versions JOIN nodes ON nodes.id = node_id "
+            "WHERE old_content != content AND versions.key IN "
             "(SELECT MIN(versions.key) FROM versions JOIN nodes ON nodes.id = node_id "
             "WHERE at > ? AND created_at <= ? GROUP BY node_id)",
             (time_s, time_s),

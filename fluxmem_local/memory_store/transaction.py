@@ -11,7 +11,8 @@ from typing import Any
 from fluxmem_local.errors import EmbedderMismatchError, InvalidInputError, NotFoundError
 from fluxmem_local.graph import Node, SemanticNode
 from fluxmem_local.storage.checks import EncodedNode, check_node
-from fluxmem_local.storage.codec import encode_json, unit_vector, vector_to_blob
+from fluxmem_local.storage.codec import decode_json, encode_json, unit_vector, vector_to_blob
+from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.journal import record_version
 from fluxmem_local.storage.owner_process import OWNER
 from fluxmem_local.storage.refusals import allow_mention, allow_node
@@ -31,7 +32,7 @@ from fluxmem_local.text import content_key
 from fluxmem_local.types import FloatArray, Layer, NodeState
 
 from .links import LinkChanges, whole
-from .merging import take_over
+from .merging import merged_metadata, take_over
 
 __all__ = ["Transaction", "mismatch_message"]
 
@@ -45,14 +46,21 @@ def mismatch_message(stored: str, given: str) -> str:
 
 
 class Transaction(LinkChanges):
-    """Changes of one memory that become visible together when its ``with`` block ends."""
+    """Changes of one memory that become visible together when its ``with`` block ends.
+
+    ``told`` has the ids of the facts that took over metadata on being stated again.
+    """
+
+    def __init__(self, database: Database, connection: sqlite3.Connection, embedder: str | None) -> None:
+        super().__init__(database, connection, embedder)
+        self.told: set[str] = set()
 
     @whole
     def add_nodes(self, nodes: Sequence[Node], *, trial_of: str | None = None) -> list[str]:
         """Store nodes and return their ids in order; a fact that its scope holds already gives that fact's id.
 
-        The fact's count then grows by one, and where it was seen is kept. ``trial_of`` makes the nodes visible to that
-        running episode only.
+        The fact's count then grows by one, where it was seen is kept, and it takes over metadata as by ``tell``.
+        ``trial_of`` makes the nodes visible to that running episode only.
 
         Raises:
             BlankTextError: a node without visible content.
@@ -62,7 +70,8 @@ class Transaction(LinkChanges):
         if trial_of is not None:
             self._require([trial_of])
         checked = [(check_node(node), self._embedded(node)) for node in nodes]
-        ids = []
+        ids: list[str] = []
+        seen: set[str] = set()
         for encoded, vector in checked:
             if trial_of is not None:
                 encoded = with_fields(encoded, node=with_fields(encoded.node, state=NodeState.TRIAL))
@@ -74,10 +83,27 @@ class Transaction(LinkChanges):
                 self._insert(encoded, vector, trial_of)
                 ids.append(node.id)
             else:
-                self._seen_again(node, known)
+                self._seen_again(node, known, first=known["id"] not in seen)
                 ids.append(known["id"])
+            seen.add(ids[-1])
         self._require(list({node.variant_of for node in nodes if node.variant_of is not None}))
         return ids
+
+    @whole
+    def tell(self, id: str, fact: SemanticNode) -> None:
+        """Add to a fact that is there the metadata that it is stated with again; what changes goes to its history.
+
+        New keys are taken from any source. The value of a known key changes only when the fact's own source, the first
+        one, says otherwise.
+
+        Raises:
+            NotFoundError: no such node.
+            InvalidInputError: metadata that cannot be stored, or that would end a fact before it begins.
+        """
+        self._require([id])
+        check_node(fact)
+        known = self._connection.execute("SELECT * FROM nodes WHERE id = ?", (id,)).fetchone()
+        self._tell(known, fact, replaces=known["source"] == fact.source)
 
     @whole
     def replace(self, node: Node, *, reason: str = "") -> None:
@@ -276,10 +302,12 @@ class Transaction(LinkChanges):
         if isinstance(node, SemanticNode) and node.variant_of is None:
             add_mention(self._connection, node.id, node.source, node.chunk_index, node.count, node.created_at)
 
-    def _seen_again(self, node: Node, known: sqlite3.Row) -> None:
+    def _seen_again(self, node: Node, known: sqlite3.Row, *, first: bool) -> None:
         if not isinstance(node, SemanticNode):
             return
         self._touch()
+        # Of what is stated twice in one go neither is the later word.
+        self._tell(known, node, replaces=first and known["source"] == node.source)
         # Who states a fact again wants it found, also when tidying had put it aside.
         self._connection.execute(
             "UPDATE nodes SET count = count + ?, state = 'active', trial_of = NULL WHERE id = ?",
@@ -287,6 +315,24 @@ class Transaction(LinkChanges):
         )
         add_mention(self._connection, known["id"], node.source, node.chunk_index, node.count, node.created_at)
         allow_mention(self._connection, known["id"], node.source)
+
+    def _tell(self, known: sqlite3.Row, fact: SemanticNode, *, replaces: bool) -> None:
+        what = f"node {known['id']!r}"
+        old = decode_json(known["metadata"], what)
+        # As it would be stored: a tuple told again is the list that is known.
+        told = decode_json(encode_json(dict(fact.metadata), what), what)
+        new = merged_metadata(old, told, replaces=replaces)
+        changed = [key for key in new if key not in old or old[key] != new[key]]
+        if not changed:
+            return
+        record_version(
+            self._connection, known, new_content=known["content"], reason=f"new metadata: {', '.join(changed)}"
+        )
+        encoded = encode_json(new, what)
+        self._touch()
+        self._connection.execute("UPDATE nodes SET metadata = ? WHERE id = ?", (encoded, known["id"]))
+        set_validity(self._connection, known["id"], encoded)
+        self.told.add(known["id"])
 
     def _move_mention(self, node: SemanticNode, old: sqlite3.Row) -> None:
         """Keep what is known of where a fact was seen in step with its replaced source and count."""

@@ -75,9 +75,11 @@ def read_edits(
 
 
 def record_version(connection: sqlite3.Connection, old: sqlite3.Row, *, new_content: str, reason: str) -> None:
-    """Keep the content that a node, given by its row, is about to lose."""
+    """Keep the content and metadata that a node, given by its row, is about to lose."""
     last = connection.execute(
-        "SELECT old_content FROM versions WHERE node_id = ? ORDER BY key DESC LIMIT 1", (old["id"],)
+        # The content before this one; a version of the same content is one of metadata.
+        "SELECT old_content FROM versions WHERE node_id = ? AND old_content != ? ORDER BY key DESC LIMIT 1",
+        (old["id"], old["content"]),
     ).fetchone()
     action = "reverted" if last is not None and last[0] == new_content else "updated"
     connection.execute(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from fluxmem_local.agent.agent import FluxMemAgent
 from fluxmem_local.errors import BlankTextError, DimensionError, InvalidInputError, NotFoundError
 from fluxmem_local.graph import EpisodicNode, GroundEdge, Node, ProceduralNode, SemanticNode
 from fluxmem_local.interfaces import BaseEmbedder
+from fluxmem_local.memory_store import replaced_since
 from fluxmem_local.testing import HashEmbedder, ScriptedLLM
 from fluxmem_local.types import Layer, Scope
 
@@ -246,6 +248,24 @@ async def test_ingest_keeps_a_fact_that_another_source_states(agent: FluxMemAgen
     changed = await agent.ingest("notes", _facts("Paris is the seat."), "digest-2")
     assert changed.removed == ()
     assert agent.get(first.ids[0]).content == "Berlin is the seat."
+
+
+async def test_a_nameless_fact_told_again_has_the_later_values_and_the_same_past(agent: FluxMemAgent) -> None:
+    (id,) = await agent.add_knowledge("Rent is 900.", metadata={"team": "ops", "tags": ("a", "b")})
+    before = time.time()
+    assert await agent.add_knowledge("Rent is 900.", metadata={"tags": ["a", "b"]}) == [id]
+    assert len(agent.history(id)) == 1
+    assert await agent.add_knowledge("Rent is 900.", metadata={"team": "law", "by": "ada"}) == [id]
+    assert agent.get(id).metadata == {"team": "law", "tags": ["a", "b"], "by": "ada"}
+    assert [(entry.reason, entry.metadata["team"]) for entry in agent.history(id)] == [
+        ("", "ops"),
+        ("new metadata: team, by", "law"),
+    ]
+    await agent.update(id, "Rent is 950.")
+    await agent.add_knowledge("Rent is 950.", metadata={"by": "bo"})
+    await agent.update(id, "Rent is 900.")
+    assert [entry.action for entry in agent.history(id)] == ["added", *["updated"] * 3, "reverted"]
+    assert replaced_since(agent.store, before) == {}
 
 
 async def test_ingest_reports_progress(agent: FluxMemAgent) -> None:

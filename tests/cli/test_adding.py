@@ -223,3 +223,43 @@ def test_stdin_is_markdown_when_its_source_is_named_so(fluxmem: Fluxmem) -> None
     fluxmem("add", "-", "--source", "notes.md", stdin="# Lease\n\nIt ends in May.")
     fluxmem("add", "-", stdin="# Rent\n\nIt is 900 euros.")
     assert [record["metadata"] for record in _contents(fluxmem).values()] == [{"headings": "Lease"}, {}]
+
+
+def test_a_known_fact_takes_over_the_metadata_that_another_source_gives_it(fluxmem: Fluxmem, write: Write) -> None:
+    text = "# Lease\n\nThe lease ends in May.\n"
+    notes = write("notes.md", text)
+    fluxmem("add", str(notes), "--metadata", '{"floor": 2}')
+    again = ("add", "-", "--metadata", '{"team": "ops", "floor": 3}')
+    report = fluxmem.data(*again, stdin=text)
+    (hit,) = fluxmem.data("search", "lease", "--filter", "team=ops")
+    assert (report["num_new"], report["num_updated"]) == (0, 1)
+    assert report["sources"][0]["updated"] == [hit["id"]]
+    assert hit["metadata"] == {"floor": 2, "headings": "Lease", "team": "ops"}
+    assert fluxmem(*again, stdin=text).stdout == "facts: 1, new: 0, sources: 1\n"
+    entries = fluxmem.data("history", hit["id"])
+    assert [(entry["action"], entry["reason"]) for entry in entries] == [
+        ("added", ""),
+        ("updated", "new metadata: team"),
+    ]
+    assert entries[0]["metadata"] == {"floor": 2, "headings": "Lease"}
+    changed = fluxmem("add", str(notes), "--metadata", '{"floor": 4}')
+    assert changed.stdout == "facts: 1, new: 0, sources: 1, updated: 1\n"
+    (hit,) = fluxmem.data("search", "lease", "--filter", "floor=4")
+    assert hit["metadata"] == {"floor": 4, "headings": "Lease", "team": "ops"}
+    assert fluxmem.data("verify")["problems"] == []
+
+
+def test_of_a_fact_that_one_file_states_twice_the_first_values_stand(fluxmem: Fluxmem) -> None:
+    lines = '{"text": "Bye!", "n": 1}\n{"text": "Bye!", "n": 2, "last": true}\n'
+    report = fluxmem.data("add", "-", "--jsonl", stdin=lines)
+    assert (report["num_new"], report["num_updated"]) == (1, 0)
+    assert _contents(fluxmem)["Bye!"]["metadata"] == {"n": 1, "last": True}
+
+
+def test_a_period_is_not_made_of_halves_of_two_sources(fluxmem: Fluxmem, write: Write) -> None:
+    old = '{"text": "Rent is 900.", "metadata": {"valid_to": "2020"}}\n'
+    fluxmem("add", str(write("old.jsonl", old)))
+    new = '{"text": "Rent is 900.", "metadata": {"valid_from": "2024", "by": "ada"}}\n'
+    assert fluxmem.data("add", str(write("new.jsonl", new)))["num_updated"] == 1
+    assert _contents(fluxmem)["Rent is 900."]["metadata"] == {"valid_to": "2020", "by": "ada"}
+    assert fluxmem.data("search", "rent", "--filter", "by=ada") == []
