@@ -11,7 +11,7 @@ from fluxmem_local.types import Layer, Scope
 
 from .conditions import as_of_option, filter_option
 from .output import count_of, note, print_json, print_table, shortened, visible
-from .session import Session, Verb, read_text, scope_options
+from .session import Session, Verb, note_unembedded, read_text, scope_options
 
 if TYPE_CHECKING:
     from fluxmem_local.retrieval import Explanation
@@ -58,6 +58,7 @@ def search(
     """
     text = read_text(query)
     with session.open(embedder=True, llm=verify) as agent:
+        note_unembedded(agent)
         hits = asyncio.run(
             agent.retrieve(
                 text,
@@ -127,6 +128,7 @@ def context(
     text = read_text(task)
     # Its tokenizer counts the tokens even where it does not verify.
     with session.open(embedder=True, llm=True) as agent:
+        note_unembedded(agent)
         rendered = asyncio.run(
             agent.context(text, observation, scope, filters=filters, as_of=as_of, token_budget=tokens)
         )
@@ -153,6 +155,7 @@ def ask(session: Session, question: str, scope: Scope | None) -> None:
     """
     text = read_text(question)
     with session.open(embedder=True, llm=True) as agent:
+        note_unembedded(agent)
         answer = asyncio.run(agent.ask(text, scope=scope))
         cited = agent.store.get_many(answer.citations)
     if session.as_json:

@@ -18,10 +18,12 @@ from fluxmem_local.settings import default_memory_directory, load_config
 from fluxmem_local.text import is_blank
 from fluxmem_local.types import Scope
 
+from .output import note
+
 if TYPE_CHECKING:
     from fluxmem_local.agent.agent import FluxMemAgent
 
-__all__ = ["NamedPath", "Session", "Verb", "VerbGroup", "read_file", "read_text", "scope_options"]
+__all__ = ["NamedPath", "Session", "Verb", "VerbGroup", "note_unembedded", "read_file", "read_text", "scope_options"]
 
 
 class NamedPath(click.Path):
@@ -131,6 +133,14 @@ def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for name in ("session", "agent", "user"):
         with_scope = click.option(f"--{name}", f"_{name}", help=f"Whose memory: the name of the {name}.")(with_scope)
     return with_scope
+
+
+def note_unembedded(agent: FluxMemAgent) -> None:
+    """Say what a search by meaning cannot find, because it was stored without an embedder."""
+    number = agent.store.num_unembedded() if agent.embedder is not None else 0
+    if number:
+        has = "memory has" if number == 1 else "memories have"
+        note(f"{number} {has} no vector yet, found by words only: fluxmem reindex")
 
 
 def read_file(name: str) -> str:

@@ -367,6 +367,10 @@ class MemoryReader:
         with self._database.read() as connection:
             return spent_episodes(connection)
 
+    def num_unembedded(self) -> int:
+        """Count the nodes of any state that have no vector yet."""
+        return int(self._rows("SELECT COUNT(*) FROM nodes WHERE embedding IS NULL", [])[0][0])
+
     def unembedded(self, limit: int) -> list[Node]:
         """List up to ``limit`` nodes of any state that have no vector yet, oldest first."""
         rows = self._rows(f"SELECT {NODE_COLUMNS} FROM nodes WHERE embedding IS NULL ORDER BY key LIMIT ?", [limit])

@@ -89,7 +89,11 @@ def _vouched(store: MemoryStore, query: Query, episodes: Sequence[Hit]) -> dict[
 
 
 def _own_similarity(query: Query, nodes: Sequence[Node]) -> dict[str, float]:
+    """Compare by embeddings, and by words what has none: how like it others are says nothing about its own use."""
     cosines = query.cosines(nodes)
-    if cosines is None:
-        return {node.id: word_similarity(query.text, node.content) for node in nodes}
-    return {node.id: float(cosine) for node, cosine in zip(nodes, cosines, strict=True)}
+    return {
+        node.id: word_similarity(query.text, node.content)
+        if cosines is None or node.embedding is None
+        else float(cosines[place])
+        for place, node in enumerate(nodes)
+    }

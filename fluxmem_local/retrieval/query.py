@@ -36,7 +36,10 @@ class Query:
         return tokenize_query_words(self.text)
 
     def cosines(self, nodes: Sequence[Node]) -> FloatArray | None:
-        """Compute the clipped cosine of n nodes to the question, 0 for one without an embedding: shape ``(n,)``.
+        """Compute the clipped cosine of n nodes to the question: shape ``(n,)``.
+
+        What has no embedding may mean anything, so it gets the mean of those that have one, 0 where none has: neither
+        does it rank under all that is a little like the question, nor does it gain by it.
 
         Returns:
             None when the question has no vector.
@@ -46,7 +49,13 @@ class Query:
         # The vector that came with the node: one looked up by id might be another by now.
         nothing = np.zeros_like(self.vector)
         rows = [nothing if node.embedding is None else node.embedding for node in nodes]
-        return signals.dense(np.stack(rows), self.vector) if rows else np.zeros(0, np.float32)
+        if not rows:
+            return np.zeros(0, np.float32)
+        cosines = signals.dense(np.stack(rows), self.vector)
+        unknown = np.array([node.embedding is None for node in nodes])
+        if not unknown.all():
+            cosines[unknown] = cosines[~unknown].mean()
+        return cosines
 
     def overlaps(self, texts: Sequence[str]) -> list[int]:
         """Count the question's tokens that each text holds."""

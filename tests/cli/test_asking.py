@@ -102,3 +102,16 @@ def test_a_model_that_is_switched_off_where_one_is_needed_is_bad_usage(
     monkeypatch.setattr(agent_module, "build_embedder", lambda config: None)
     assert "set embedding_model" in filled("reindex", code=2).stderr
     assert filled.data("stats")["num_episodic_nodes"] == 0
+
+
+def test_what_has_no_vector_yet_is_told_until_reindex(fluxmem: Fluxmem, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = agent_module.build_embedder
+    monkeypatch.setattr(agent_module, "build_embedder", lambda config: None)
+    fluxmem("add", "-", stdin="The lease ends in May.")
+    assert fluxmem("search", "lease").stderr == ""
+    monkeypatch.setattr(agent_module, "build_embedder", build)
+    for verb in ("search", "context"):
+        told = fluxmem(verb, "lease").stderr
+        assert told == "1 memory has no vector yet, found by words only: fluxmem reindex\n"
+    fluxmem("reindex")
+    assert fluxmem("search", "lease").stderr == ""
