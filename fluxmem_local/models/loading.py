@@ -292,7 +292,6 @@ def _refuse_code(directory: Path) -> None:
 def _convert(gguf: Path, sha256: str, folder: Path) -> None:
     _go_offline()
     import torch
-    from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     where = {"gguf_file": gguf.name, "local_files_only": True, "trust_remote_code": False}
@@ -310,12 +309,25 @@ def _convert(gguf: Path, sha256: str, folder: Path) -> None:
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         weights.pop("lm_head.weight", None)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    model.config.save_pretrained(folder)
-    model.generation_config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    _save(model, tokenizer, weights, folder)
     files = {file.name: file_sha256(file, remember=False) for file in sorted(folder.iterdir()) if file.is_file()}
     (folder / "fluxmem-source.json").write_text(json.dumps({"source": sha256, "files": files}, indent=1), "utf-8")
+
+
+def _save(model: Any, tokenizer: Any, weights: dict[str, Any], folder: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        model.config.save_pretrained(folder)
+        model.generation_config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except Exception as error:
+        # A full disk is no OSError in safetensors, and a bare Exception in tokenizers.
+        if type(error) not in (SafetensorError, Exception):
+            raise
+        raise OSError(str(error)) from error
 
 
 def _check_converted(target: Path, sha256: str) -> None:

@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from safetensors import SafetensorError
 
 from fluxmem_local.errors import InvalidInputError, ModelError, ModelIntegrityError, ModelNotFoundError
 from fluxmem_local.models.hashing import remembered_sha256
@@ -222,6 +223,35 @@ def test_a_conversion_that_fails_leaves_nothing_and_can_be_tried_again(model_cac
         prepare_model(file)
     assert [path.name for path in (model_cache / "converted").iterdir() if path.suffix != ".lock"] == []
     converted_by(monkeypatch, write_converted)
+    assert prepare_model(file).converted
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        ("safetensors.torch.save_file", SafetensorError("Error while serializing: No space left on device")),
+        # What tokenizers raises where a file cannot be written.
+        ("transformers.PreTrainedTokenizerFast.save_pretrained", Exception("No space left on device (os error 28)")),
+    ],
+)
+def test_a_disk_that_fills_up_while_a_library_writes_is_one_error(model_cache, tmp_path, monkeypatch, function, error):
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(TINY / "llm", local_files_only=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(TINY / "llm", local_files_only=True)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: model)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: tokenizer)
+    file = tmp_path / "own.gguf"
+    file.write_bytes(b"GGUF")
+
+    def full_disk(*_, **__):
+        raise error
+
+    with monkeypatch.context() as disk:
+        disk.setattr(function, full_disk)
+        with pytest.raises(ModelError, match=r"cannot be made: .*No space left.*; free some space.*FLUXMEM_MODELS"):
+            prepare_model(file)
+    assert [path.name for path in (model_cache / "converted").iterdir() if path.suffix != ".lock"] == []
     assert prepare_model(file).converted
 
 
