@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,9 +25,21 @@ from .output import FAILED, count_of, note, print_json, print_table, shortened
 from .program import Program
 from .session import Session, Verb, read_file, read_text, scope_options
 
+if TYPE_CHECKING:
+    from fluxmem_local.stages.consolidation import ConsolidationReport
+
 __all__ = ["COMMANDS"]
 
-_OFTEN_EMPTY = frozenset({"updated_skills", "skipped", "demoted", "kept", "merged", "dropped", "pruned_edges"})
+# What --json calls each list, and what it is for people; it is shown when something is in it.
+_CHANGES = {
+    "updated_skills": "skills with a new version",
+    "skipped": "not written",
+    "demoted": "put aside",
+    "kept": "kept",
+    "merged": "merged",
+    "dropped": "removed",
+    "pruned_edges": "links removed",
+}
 _RECORD_KEYS = frozenset({"task", "trajectory", "success", "feedback", "used_ids", "scope"})
 
 
@@ -163,19 +176,32 @@ def consolidate(session: Session, dry_run: bool) -> None:
     if session.as_json:
         print_json(report)
     else:
-        # The scores stand in `kept` too; JSON has them by version.
-        fields = {name: value for name, value in report.to_dict().items() if name != "pems_history"}
-        fields = {name: value for name, value in fields.items() if value or name not in _OFTEN_EMPTY}
-        print_table(["what", "value"], [[name, shortened(_words(value), 300)] for name, value in fields.items()])
+        print_table(["what", "value"], [[what, shortened(value, 300)] for what, value in _told(report).items()])
         if not report.pems_history and report.status == "ok":
             note(f"no skill yet: one takes {min_support} similar episodes that succeeded (the setting min_support)")
     if report.status == "failed":
         sys.exit(FAILED)
 
 
-def _words(value: Any) -> str:
-    if not isinstance(value, (list, tuple)):
-        return str(value)
+def _told(report: ConsolidationReport) -> dict[str, str]:
+    told = {"groups of similar episodes": str(report.clusters), "new skills": _listed(report.induced_skills)}
+    told |= {what: _listed(report[name]) for name, what in _CHANGES.items() if report[name]}
+    # Their scores by version are for --json.
+    if report.pems_history:
+        told["mean score of the skills (PEMS)"] = f"{report.graph_pems:.2f}"
+        told["all skills settled"] = "yes" if report.converged else "not yet; new episodes can still change them"
+    if report.llm_calls:
+        told["language model asked"] = (
+            f"{count_of(report.llm_calls, 'time')}, {report.llm_failures} without a usable answer"
+        )
+    if report.status == "failed":
+        told["result"] = "failed: no answer of the language model could be used, so nothing was changed"
+    else:
+        told["result"] = "a dry run: nothing was changed" if report.dry_run else "done"
+    return told
+
+
+def _listed(value: Sequence[Any]) -> str:
     return "; ".join(item if isinstance(item, str) else ": ".join(map(str, item)) for item in value) or "none"
 
 

@@ -96,7 +96,7 @@ def test_every_verb_that_only_reads_works(archive: tuple[Path, str], tmp_path: P
         "export": (["export"], "The lease ends in May."),
         "graph": (["graph", "-o", str(tmp_path / "graph.html")], "2 nodes"),
         "init": (["init"], "there is a memory already"),
-        "consolidate": (["consolidate", "--dry-run"], "status\tok"),
+        "consolidate": (["consolidate", "--dry-run"], "result\ta dry run: nothing was changed"),
     }
     results = _run(folder, *[command for command, _ in commands.values()])
     for (verb, (_, said)), (code, stdout, stderr, error) in zip(commands.items(), results, strict=True):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fluxmem_local.testing import FailingLLM
+
 from .conftest import Fluxmem
 
 Write = Callable[[str, str | bytes], Path]
@@ -137,13 +139,22 @@ def test_consolidate_reports_and_is_idempotent(fluxmem: Fluxmem) -> None:
     assert "no skills yet" in fluxmem("skills", "list").stderr
     early = fluxmem("consolidate")
     assert "one takes 3 similar episodes" in early.stderr
-    assert "merged" not in early.stdout
+    assert early.stdout == "groups of similar episodes\t1\nnew skills\tnone\nresult\tdone\n"
     for number in range(1, 4):
         _record(fluxmem, number)
     assert len(fluxmem.data("consolidate", "--dry-run")["induced_skills"]) == 1
     assert fluxmem.data("skills", "list") == []
     report = fluxmem.data("consolidate")
     assert len(report["induced_skills"]) == 1
+    told = dict(line.split("\t") for line in fluxmem("consolidate").stdout.splitlines())
+    assert told == {
+        "groups of similar episodes": "1",
+        "new skills": "none",
+        "kept": f"{report['induced_skills'][0]}: nothing new in its episodes",
+        "mean score of the skills (PEMS)": f"{report['graph_pems']:.2f}",
+        "all skills settled": "not yet; new episodes can still change them",
+        "result": "done",
+    }
     assert fluxmem.data("consolidate")["induced_skills"] == []
     (skill,) = fluxmem.data("skills", "list")
     assert skill["id"] == report["induced_skills"][0]
@@ -153,7 +164,7 @@ def test_consolidate_reports_and_is_idempotent(fluxmem: Fluxmem) -> None:
     assert "present" in shown
     assert skill["id"] in fluxmem("skills", "list").stdout
     later = fluxmem("consolidate")
-    assert "induced_skills\tnone\n" in later.stdout
+    assert "new skills\tnone\n" in later.stdout
     assert f"kept\t{skill['id']}: nothing new in its episodes\n" in later.stdout
     assert later.stderr == ""
 
@@ -166,3 +177,12 @@ def test_a_model_that_talks_nonsense_ends_consolidation_with_one_and_costs_no_ep
     assert report["llm_failures"] == report["llm_calls"] > 0
     assert fluxmem.data("stats")["num_episodic_nodes"] == 4
     assert fluxmem.data("verify")["ok"] is True
+
+
+def test_a_consolidation_without_a_usable_answer_says_that_it_failed(fluxmem: Fluxmem) -> None:
+    for number in range(3):
+        _record(fluxmem, number)
+    fluxmem.llm = FailingLLM()  # type: ignore[assignment]
+    told = fluxmem("consolidate", code=1).stdout
+    assert "language model asked\t2 times, 2 without a usable answer\n" in told
+    assert told.endswith("result\tfailed: no answer of the language model could be used, so nothing was changed\n")
