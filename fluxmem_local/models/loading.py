@@ -271,8 +271,13 @@ def _dtype(dtype: str, device: str, kind: str) -> str:
 
     if device.startswith("cuda"):
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
-    # On the CPU bfloat16 is faster only where it has instructions for it, and likelihoods come out coarser.
-    return "float16" if device == "mps" else "float32"
+    if device == "mps":
+        return "float16"
+    # A batch takes a third of the time where the CPU has instructions for it; elsewhere it would take longer.
+    has_instructions = any(
+        getattr(torch.cpu, name, bool)() for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    )
+    return "bfloat16" if has_instructions else "float32"
 
 
 def _refuse_code(directory: Path) -> None:

@@ -164,7 +164,9 @@ async def test_json_that_is_cut_off_is_a_typed_error(tiny_llm):
         await tiny_llm.generate_json("Judge.", ATTRIBUTION_SCHEMA, 5)
 
 
-async def test_a_score_is_the_mean_log_probability_of_the_continuation(tiny_llm):
+async def test_a_score_is_the_mean_log_probability_of_the_continuation():
+    # Exactly so in float32; a batch in bfloat16 rounds otherwise than a single text.
+    tiny_llm = TransformersLLM("tiny-llm", dtype="float32")
     long = "A kitten slept in the sun and the dog ran after the ball in the garden. " * 3
     contexts = ["The capital of France is", "", long, long, "Tea is made with", long]
     continuations = [
@@ -176,7 +178,7 @@ async def test_a_score_is_the_mean_log_probability_of_the_continuation(tiny_llm)
         "Maybe it is.",
     ]
     scores = await tiny_llm.score_batch(contexts, continuations)
-    loaded = load_llm("tiny-llm")
+    loaded = load_llm("tiny-llm", dtype="float32")
     for context, continuation, score in zip(contexts, continuations, scores, strict=True):
         start, end = (loaded.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (context, continuation))
         ids = torch.tensor([[0, *start, *end]])
@@ -262,3 +264,20 @@ async def test_the_real_model_names_a_cause_in_the_contracts_form(real_llm):
     answer = await real_llm.attribute_failure(CONTEXT, "Error: network unreachable, the service did not answer.")
     assert answer["action"] in ("expand", "prune", "reshape", "none")
     assert set(answer["targets"]) <= {"f1", "f2"}
+
+
+@pytest.mark.parametrize(("instructions", "expected"), [((), "float32"), (("_is_avx512_bf16_supported",), "bfloat16")])
+def test_a_cpu_computes_in_bfloat16_where_it_has_instructions_for_it(monkeypatch, instructions, expected):
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda name=name: name in instructions, raising=False)
+    assert str(load_llm("tiny-llm", device="cpu").model.dtype) == f"torch.{expected}"
+
+
+async def test_likelihoods_in_bfloat16_are_those_in_float32_to_a_hundredth():
+    contexts = ["The capital of France is", "Tea is made with", "A kitten slept in the sun and"]
+    continuations = [" Paris.", " hot water.", " the dog ran."]
+    exact, coarse = [
+        await TransformersLLM("tiny-llm", dtype=dtype).score_batch(contexts, continuations)
+        for dtype in ("float32", "bfloat16")
+    ]
+    np.testing.assert_allclose(coarse, exact, atol=0.03)

@@ -79,7 +79,7 @@ def test_a_scale_keeps_order_where_a_logistic_one_would_say_one():
 
 @pytest.mark.parametrize("method", ["likelihood", "verdict"])
 async def test_a_batch_gives_each_pair_what_it_gets_alone(method):
-    llm = TransformersLLM("tiny-llm")
+    llm = TransformersLLM("tiny-llm", dtype="float32")
     llm._verification = method
     batch = await llm.verify_batch(CLAIMS, EVIDENCES)
     alone = [await llm.verify(*pair) for pair in zip(CLAIMS, EVIDENCES, strict=True)]
