@@ -17,8 +17,8 @@ from fluxmem_local.types import JsonObject
 
 __all__ = ["Attribution", "parse_attribution", "parse_json_object", "parse_score", "usable_text"]
 
-_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_OPEN_THOUGHT = re.compile(r"<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
+# One that never ends takes the rest, so that its end is looked for once.
+_THOUGHT = re.compile(r"<think(?:ing)?>(?:.*?</think(?:ing)?>|.*\Z)", re.DOTALL | re.IGNORECASE)
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(\s*[}\]])', re.DOTALL)
 # A broken answer may open thousands of braces; more starts than this are not looked at.
 _MOST_STARTS = 64
@@ -154,7 +154,7 @@ def parse_attribution(value: Mapping[str, Any]) -> Attribution | None:
 
 
 def _without_thoughts(text: str) -> str:
-    return _OPEN_THOUGHT.sub("", _THOUGHT.sub("", text))
+    return _THOUGHT.sub("", text)
 
 
 def _repeats(text: str) -> bool:

@@ -16,7 +16,8 @@ logger = logging.getLogger(__name__)
 # An element with an id is one memory; text in it is escaped, so the next closing tag of its name is its own.
 MEMORY_ELEMENT = re.compile(r"<([A-Za-z_]+)\b[^<>]*?\bid=[\"']([^\"'<>]+)[\"'][^<>]*>(.*?)</\1>", re.DOTALL)
 _MEMORY = re.compile(r"(<context\b[^>]*>)(.*)(</context>)", re.DOTALL)
-_CONTENT_LINE = re.compile(r"^(?!\s*(?:</?[A-Za-z_][^<>]*>\s*)+$)[^\n]*\S[^\n]*$", re.MULTILINE)
+# Looks at one line at a time: \s would go on through a long run of newlines from each of them.
+_CONTENT_LINE = re.compile(r"^(?![^\S\n]*(?:</?[A-Za-z_][^<>\n]*>[^\S\n]*)+$)[^\n]*\S[^\n]*$", re.MULTILINE)
 
 
 def fit_prompt(prompt: str, max_tokens: int, count: Callable[[str], int]) -> str:

@@ -19,7 +19,7 @@ __all__ = ["actions_of", "counts_as_success", "is_content_word", "share_subject"
 _MOST_TASKS = 0.8
 _LEAST_SUBJECT = 0.2
 _QUESTION = regex.compile(
-    r"(?i)^\W*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have)\b|[?？؟]\W*$"
+    r"(?i)^\W*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have)\b|[?？؟][^\w?？؟]*$"
 )
 # Asked for a way, or politely to do something: the answer is what was done.
 _REQUEST = regex.compile(r"(?i)^\W*(?:how (?:do|can|could|should|would|to)\b|(?:can|could|will|would) you\b|please\b)")

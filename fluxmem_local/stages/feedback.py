@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import SequenceMatcher
 
 __all__ = [
-    "SPECIFIC",
     "describe_exception",
     "lack_sign",
     "mentions",
     "missing_command",
     "outside_sign",
     "refusal_sign",
+    "replace_specifics",
     "same_feedback",
     "specifics",
     "storable",
@@ -88,7 +88,7 @@ _WORDING = {
     ),
 }
 # What names one instance: a path, a number or date, a code, an identifier.
-SPECIFIC = re.compile(
+_SPECIFIC = re.compile(
     r"""[\w.~-]*/[\w.*?/~-]+            # a path
     | \b\d[\d.,:/%-]*\w*                # a number, date, time, or code that begins with a digit
     | \b\w*[a-z]\w*_\w+ | \b\w+\.\w{1,4}\b(?=\W|$)   # snake_case, file.ext
@@ -174,8 +174,17 @@ def wording_sign(text: str, granularity: str) -> str | None:
 
 def specifics(text: str) -> frozenset[str]:
     """Return what names one instance: numbers, codes, paths, identifiers (casefolded)."""
-    found = SPECIFIC.findall(_readable(text))
+    found = _SPECIFIC.findall(_readable(text))
     return frozenset(mark.strip(".,:;-").casefold() for mark in found if mark.strip(".,:;-"))
+
+
+def replace_specifics(text: str, replace: Callable[[re.Match[str]], str]) -> str:
+    """Replace what names one instance; in a very long word, such as encoded data, nothing is looked for."""
+
+    def in_word(word: re.Match[str]) -> str:
+        return word[0] if len(word[0]) > _LONGEST_WORD else _SPECIFIC.sub(replace, word[0])
+
+    return re.sub(r"\S+", in_word, text)
 
 
 def _readable(text: str) -> str:

@@ -31,7 +31,7 @@ _LEAST_SHARE = 0.3
 # Of an added text's content words, this part must be found in the episodes.
 _GROUNDED_SHARE = 0.5
 # Numbers of a list are no claims.
-_LIST_NUMBER = regex.compile(r"(?m)^\s*\d+[.)]\s")
+_LIST_NUMBER = regex.compile(r"(?m)^[^\S\n]*\d+[.)]\s")
 _CONTENT_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+(?:[._\-/:@+][\p{L}\p{M}\p{N}]+)*")
 # Numbers, paths, addresses and identifiers: nearly right is wrong.
 _EXACT = regex.compile(r"[\p{N}._/:@]")

@@ -6,12 +6,13 @@ import re
 
 from fluxmem_local.text import tokenize
 
-from .feedback import SPECIFIC, specifics
+from .feedback import replace_specifics, specifics
 
 __all__ = ["generalise", "is_grounded", "names_in", "spell_out"]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
-_CLAUSE_END = re.compile(r"\s*[;,；，、]\s*(?:and\s+|then\s+)*|\s+and\s+then\s+|\s+then\s+")
+# From the first space only: a long run of them would be tried from each.
+_CLAUSE_END = re.compile(r"(?:(?<!\s)\s+)?[;,；，、]\s*(?:and\s+|then\s+)*|(?<!\s)\s+(?:and\s+)?then\s+")
 _REQUIRES = re.compile(
     r"\b(?:must|should|has to|have to|need|needs|expect|expected|ask|asks|asked|instead|want|wanted"
     r"|required|rather|not)\b",
@@ -32,7 +33,6 @@ _MONTH_DATE = re.compile(
 _NAME = re.compile(r"(?<=[a-z,;]\s)(?:[A-Z]\w+)(?:\s[A-Z]\w+)*")
 # A word within a sentence; the first one is written large whatever it is.
 _INNER_WORD = re.compile(r"(?<=[\w,;] )[^\W\d_]\w+")
-# From the first space only: a long run of them would be tried from each.
 _ASIDE = re.compile(r"(?<!\s)\s*\([^()]{1,80}\)")
 _MAX_STEPS = 12
 _MAX_REQUIREMENTS = 3
@@ -87,7 +87,7 @@ def generalise(content: str, task: str) -> str:
     text = _MONTH_DATE.sub(lambda found: found[0] if found[0].casefold() in told else "[date]", content.strip())
     text = _ASIDE.sub(lambda found: found[0] if found[0].strip(" ()").casefold() in told else "", text)
     text = _NAME.sub(lambda found: found[0] if found[0].casefold() in told else "[name]", text)
-    text = re.sub(r"(?:\[number\][\s,+=x-]*){2,}", "[number] ", SPECIFIC.sub(blank, text)).strip()
+    text = re.sub(r"(?:\[number\][\s,+=x-]*){2,}", "[number] ", replace_specifics(text, blank)).strip()
     return f"As a rule, with the values of the case at hand: {text}"
 
 

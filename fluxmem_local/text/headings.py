@@ -18,15 +18,17 @@ _SUFFIXES = frozenset({".md", ".markdown", ".mdx", ".mdown", ".mkd"})
 _FRONT_MATTER = regex.compile(r"\A---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 _HEADING = regex.compile(
     r"""(?mx)
-    ^[ ]{0,3}(?P<marks>\#{1,6})(?:[ \t]+(?P<title>.*?))??(?:[ \t]+\#+)?[ \t]*$
+    ^[ ]{0,3}(?P<marks>\#{1,6})(?:[ \t]++(?P<title>.*?)(?<![ \t]))??(?:[ \t]++\#+)?[ \t]*+$
     | (?<=\A|\n[ \t]*\n|^[ ]{0,3}\#.*\n)[ ]{0,3}(?![-*+>|\#`~]|\d+[.)][ ])(?P<underlined>\S.*)\n
       [ ]{0,3}(?P<line>=+|--+)[ \t]*$
     """
 )
 _LINK = regex.compile(r"!?\[([^\]]*+)\]\([^)]*+\)")
-_MARKUP = regex.compile(r"[*`]++|<[^>]*+>|(?<![\w_])_(?=[^_]++_(?![\w_]))|(?<=(?<![\w_])_[^_]++)_(?![\w_])")
+_MARKUP = regex.compile(r"[*`]++|<[^<>]*+>|(?<![\w_])_(?=[^_]++_(?![\w_]))|(?<=(?<![\w_])_[^_]++)_(?![\w_])")
 # A paragraph that someone put behind a # is no title to repeat with each chunk.
 _LONGEST_TITLE = 120
+# With room for links and markup; on a whole book in one line their patterns take quadratic time.
+_MOST_READ = 2000
 _BETWEEN = " > "
 
 
@@ -80,7 +82,7 @@ def heading_paths(text: str, spans: Iterable[tuple[int, int]], headings: Sequenc
 
 
 def _plain(title: str) -> str:
-    words = _MARKUP.sub("", _LINK.sub(r"\1", title)).split()
+    words = _MARKUP.sub("", _LINK.sub(r"\1", title[:_MOST_READ])).split()
     while len(plain := " ".join(words)) > _LONGEST_TITLE and len(words) > 1:
         words.pop()
     return plain if len(plain) <= _LONGEST_TITLE else ""
