@@ -88,6 +88,7 @@ class FluxMemAgent:
         folder = None if path is None else check_folder(path)
         self.config = config if config is not None else load_config(directory=folder)
         self.llm = llm
+        self._own_models: tuple[BaseLLM | BaseEmbedder, ...] = ()
         self.embedder = CheckedEmbedder(embedder) if embedder is not None else None
         if self.embedder is not None and self.config.embedding_dimension not in (None, self.embedder.dimension):
             raise DimensionError(
@@ -137,14 +138,18 @@ class FluxMemAgent:
         _check_type("config", config, FluxMemConfig)
         folder = None if path is None else check_folder(path)
         config = config if config is not None else load_config(directory=folder)
-        return cls(
-            build_llm(config) if isinstance(llm, Configured) else llm,
-            build_embedder(config) if isinstance(embedder, Configured) else embedder,
+        own_llm = build_llm(config) if isinstance(llm, Configured) else None
+        own_embedder = build_embedder(config) if isinstance(embedder, Configured) else None
+        agent = cls(
+            own_llm if isinstance(llm, Configured) else llm,
+            own_embedder if isinstance(embedder, Configured) else embedder,
             config,
             path=folder,
             create=create,
             accept_other_embedder=accept_other_embedder,
         )
+        agent._own_models = tuple(model for model in (own_llm, own_embedder) if model is not None)
+        return agent
 
     async def add_knowledge(
         self,
@@ -516,8 +521,13 @@ class FluxMemAgent:
         self._store.rebuild_indices()
 
     def close(self) -> None:
-        """Close the memory; a second call does nothing."""
+        """Close the memory, and the models that ``open`` made; a second call does nothing.
+
+        Models that were given stay as they are: whoever made them may use them elsewhere.
+        """
         self._store.close()
+        for model in self._own_models:
+            model.close()
 
     def __enter__(self) -> FluxMemAgent:
         return self

@@ -27,6 +27,12 @@ class BaseEmbedder(ABC):
         """
         return f"{type(self).__module__}.{type(self).__qualname__}/{self.dimension}"
 
+    def close(self) -> None:  # noqa: B027
+        """End what the model holds, as threads and weights; the default holds nothing.
+
+        An agent closes the models that it made itself, not those it was given.
+        """
+
     @abstractmethod
     async def embed_text(self, text: str) -> FloatArray:
         """Embed one text: shape ``(dimension,)``."""

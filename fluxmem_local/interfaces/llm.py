@@ -78,6 +78,12 @@ class BaseLLM(ABC):
         """Answer n prompts; the answers stand in the prompts' order."""
         return [await self.generate(prompt, system_prompt, temperature) for prompt in prompts]
 
+    def close(self) -> None:  # noqa: B027
+        """End what the model holds, as threads and weights; the default holds nothing.
+
+        An agent closes the models that it made itself, not those it was given.
+        """
+
     def count_tokens(self, text: str) -> int:
         """Count the model's tokens of a text; without a tokenizer, about as many as there would be."""
         return approximate_tokens(text)

@@ -108,6 +108,11 @@ class SentenceTransformerEmbedder(BaseEmbedder):
             return np.empty((0, self.dimension), np.float32)
         return np.stack(await self._worker.submit("embed", list(texts)))
 
+    def close(self) -> None:
+        """End the thread and let go of the weights; a later call loads them again."""
+        self._worker.close()
+        self._loaded = None
+
     def _embed(self, _: str, texts: list[str]) -> list[FloatArray]:
         # Only the worker's thread gets here, so the cache needs no lock.
         keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]

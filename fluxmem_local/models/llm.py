@@ -207,6 +207,11 @@ class TransformersLLM(PromptedLLM):
         rows = await self._worker.submit(("choose", asked), items) if items else []
         return np.asarray(rows, np.float32).reshape(len(prompts), len(asked))
 
+    def close(self) -> None:
+        """End the thread and let go of the weights; a later call loads them again."""
+        self._worker.close()
+        self._loaded = None
+
     async def _answers(
         self,
         prompts: Sequence[str],

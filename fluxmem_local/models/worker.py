@@ -32,7 +32,8 @@ class ModelWorker:
         self._run = run
         self._waiting: deque[_Request] = deque()
         self._guard = threading.Lock()
-        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"fluxmem-{name}")
+        self._name = name
+        self._threads = self._new_thread()
 
     async def submit(self, kind: Hashable, items: Sequence[Any]) -> list[Any]:
         """Wait for the results of n items, in their order; the event loop goes on meanwhile."""
@@ -43,8 +44,18 @@ class ModelWorker:
         request = _Request(kind, items, Future())
         with self._guard:
             self._waiting.append(request)
-        self._threads.submit(self._serve)
+            self._threads.submit(self._serve)
         return request.future
+
+    def close(self) -> None:
+        """End the thread once what waits is done; a later call starts one again."""
+        with self._guard:
+            threads, self._threads = self._threads, self._new_thread()
+        threads.shutdown(wait=False)
+
+    def _new_thread(self) -> ThreadPoolExecutor:
+        # The executor starts its thread at the first call.
+        return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"fluxmem-{self._name}")
 
     def _serve(self) -> None:
         with self._guard:
