@@ -3,6 +3,25 @@
 #
 #     scripts/bundle.sh [-o FILE]      FILE defaults to fluxmem-bundle.tar; environment: PYTHON, FLUXMEM_TORCH
 set -euo pipefail
+for argument in "$@"; do
+    case $argument in
+        -h | --help)
+            cat <<'HELP'
+usage: scripts/bundle.sh [-o FILE]
+
+Packs the package, its dependencies and both models into one archive, FILE (fluxmem-bundle.tar by default), for a
+machine without a network. It needs a package index; the other machine needs the same Python version and platform.
+
+    scripts/bundle.sh -o fluxmem-bundle.tar     # here
+    tar xf fluxmem-bundle.tar                   # there
+    fluxmem-bundle/install.sh .venv             # there; then: .venv/bin/fluxmem demo
+
+Environment: PYTHON, the Python to bundle for; FLUXMEM_TORCH, another torch requirement than the pinned one.
+HELP
+            exit 0
+            ;;
+    esac
+done
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
@@ -11,11 +30,11 @@ archive=fluxmem-bundle.tar
 while getopts :o: option; do
     case $option in
         o) archive=$OPTARG ;;
-        *) fail "the only option is -o FILE" ;;
+        *) fail "the only option is -o FILE; scripts/bundle.sh --help says more" ;;
     esac
 done
 shift $((OPTIND - 1))
-[ $# -eq 0 ] || fail "$1 is no option; the only one is -o FILE"
+[ $# -eq 0 ] || fail "$1 is no option; the only one is -o FILE; scripts/bundle.sh --help says more"
 case $archive in
     /*) ;;
     *) archive=$PWD/$archive ;;

@@ -378,6 +378,15 @@ def bundle(checkout: Checkout) -> Path:
     return checkout.root.parent / "fluxmem-bundle"
 
 
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_the_help_of_bundle_says_what_it_does_and_makes_nothing(checkout: Checkout, option: str) -> None:
+    done = checkout.run("bundle.sh", option)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: scripts/bundle.sh [-o FILE]\n")
+    assert "    fluxmem-bundle/install.sh .venv " in done.stdout
+    assert not checkout.calls.exists()
+
+
 def test_a_bundle_holds_wheels_sums_and_the_installer(bundle: Path) -> None:
     assert sorted(path.name for path in bundle.iterdir()) == [
         "LICENSE",
