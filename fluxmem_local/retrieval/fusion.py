@@ -11,6 +11,8 @@ from fluxmem_local.types import FloatArray
 __all__ = ["fuse", "rank"]
 
 
+# Not scaled by the best cosine.
+_OWN_SCALE = frozenset({"dense", "llm", "graph"})
 # What a text says about the question; the other signals adjust that.
 _CONTENT = frozenset({"dense", "bm25", "context", "llm"})
 
@@ -18,8 +20,8 @@ _CONTENT = frozenset({"dense", "bm25", "context", "llm"})
 def fuse(signals: Mapping[str, FloatArray], weights: Mapping[str, float]) -> FloatArray:
     """Compute ``w_d·dense + w_b·BM25 + w_l·LLM_ver + …`` over the weights of the signals that ran (spec section 3).
 
-    Where the question has a vector, the other signals are scaled by the best cosine: what the best match in words is
-    worth beside it follows from how near the best match in meaning is, and scores keep the scale of a cosine. The sum
+    Where the question has a vector, words and cues are scaled by the best cosine: what the best match in words is worth
+    beside it follows from how near the best match in meaning is, and scores keep the scale of a cosine. The sum
     is divided by the weights of the content signals, so that it keeps its scale when one of them is missing; what
     adjusts (``graph`` and the cues) is zero where it says nothing. Where no text is near in meaning, such as in a
     memory that was filled without an embedder, the score is that of the words alone.
@@ -37,7 +39,7 @@ def fuse(signals: Mapping[str, FloatArray], weights: Mapping[str, float]) -> Flo
         signals = {name: values for name, values in signals.items() if name != "dense"}
     best = float(signals["dense"].max()) if "dense" in signals else 1.0
     for name, values in signals.items():
-        scale = best if name not in ("dense", "graph") else 1.0
+        scale = 1.0 if name in _OWN_SCALE else best
         fused += np.float32(weights[name] * scale) * values
     total = sum(weights[name] for name in signals if name in _CONTENT)
     return fused / np.float32(total) if total else fused

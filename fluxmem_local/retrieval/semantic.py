@@ -56,7 +56,7 @@ async def retrieve_facts(
     verified = await verify_nodes(llm, query.text, evidences)
     if verified is None:
         return hits[:top_k]
-    named = {**{name: values[kept] for name, values in computed.items()}, "llm": verified}
+    named = {**{name: values[kept] for name, values in computed.items()}, "llm": signals.among_read(verified)}
     return _repeats_last(rank_nodes(query, read, named, top_k=top_k, weights=weights))[:top_k]
 
 

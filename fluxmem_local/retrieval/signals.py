@@ -6,8 +6,9 @@ import numpy as np
 
 from fluxmem_local.types import FloatArray
 
-__all__ = ["bm25", "dense", "edge_trust", "graph", "llm", "task_relevance"]
+__all__ = ["among_read", "bm25", "dense", "edge_trust", "graph", "llm", "task_relevance"]
 
+_CLEAR_DIFFERENCE = 0.15
 # Evidence of this mass is half believed.
 _EVIDENCE_PRIOR = 1.0
 # What a task counts that is just similar enough for its repairs to carry over.
@@ -40,6 +41,17 @@ def llm(values: FloatArray, num_candidates: int) -> FloatArray | None:
     if checked.shape != (num_candidates,) or not np.isfinite(checked).all():
         return None
     return checked if ((checked >= 0) & (checked <= 1)).all() else None
+
+
+def among_read(values: FloatArray) -> FloatArray:
+    """Spread a model's words on n candidates over [0, 1], the least supported at 0: shape ``(n,)``.
+
+    A small model finds almost everything likely, and what it says is in the differences. Those of less than
+    ``_CLEAR_DIFFERENCE`` in all are not blown up to the whole range.
+    """
+    least = values.min(initial=1.0)
+    spread: FloatArray = (values - least) / np.float32(max(_CLEAR_DIFFERENCE, float(values.max(initial=0.0) - least)))
+    return spread
 
 
 def task_relevance(similarities: FloatArray, related: float, threshold: float) -> FloatArray:

@@ -13,9 +13,8 @@ def test_score_is_the_weighted_sum_over_the_weights() -> None:
         "bm25": np.float32([0.0, 1.0]),
         "llm": np.float32([0.5, 1.0]),
     }
-    # By hand, words and verification on the scale of the best cosine, 0.9: (0.9 + 0.9 (0 + 0.15)) / 1.8 and
-    # (0.2 + 0.9 (0.5 + 0.3)) / 1.8.
-    np.testing.assert_allclose(fuse(signals, WEIGHTS), [1.035 / 1.8, 0.92 / 1.8], rtol=1e-6)
+    # By hand, words on the scale of the best cosine, 0.9: (0.9 + 0 + 0.15) / 1.8 and (0.2 + 0.9 * 0.5 + 0.3) / 1.8.
+    np.testing.assert_allclose(fuse(signals, WEIGHTS), [1.05 / 1.8, 0.95 / 1.8], rtol=1e-6)
 
 
 def test_a_missing_signal_leaves_the_scale() -> None:

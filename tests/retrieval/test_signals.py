@@ -51,3 +51,11 @@ def test_graph_weighs_help_against_harm_by_likeness() -> None:
     hurt = np.float32([[0, 1, 0, 0], [0, 0, 0, 1]])
     # By hand: (1-0)/(1+1), (0.5-1)/(1.5+1), nothing known, (0.5-0.5)/(1+1).
     np.testing.assert_allclose(signals.graph(relevance, helped, hurt), [0.5, -0.2, 0.0, 0.0], atol=1e-6)
+
+
+def test_a_models_words_count_by_their_differences() -> None:
+    np.testing.assert_allclose(signals.among_read(np.float32([0.9, 0.5, 0.7])), [1.0, 0.0, 0.5], atol=1e-6)
+    # All but equal: 0.03 of a difference is 0.03 / 0.15 of the range, and none is nothing.
+    np.testing.assert_allclose(signals.among_read(np.float32([0.53, 0.5])), [0.2, 0.0], atol=1e-6)
+    np.testing.assert_allclose(signals.among_read(np.float32([0.98, 0.98])), [0.0, 0.0])
+    assert signals.among_read(np.zeros(0, np.float32)).shape == (0,)
