@@ -42,8 +42,9 @@ class Explanation:
 class Hit:
     """A retrieved node with its score (higher is better) and the signals behind it.
 
-    ``signals`` has a value for each signal that ran: ``dense``, ``bm25`` and ``llm`` in [0, 1], ``graph`` (what similar
-    tasks taught) in [-1, 1]. ``explanation`` is there when it was asked for.
+    ``signals`` has a value for each signal that ran, in [0, 1]: ``dense``, ``bm25``, ``context``, ``statement``,
+    ``speaker``, ``date``, ``llm`` (0 for what the model found least supported of all that it read); and ``graph``, what
+    similar tasks taught, in [-1, 1]. ``explanation`` is there when it was asked for.
     """
 
     node: Node
