@@ -30,8 +30,8 @@ SLACK = 64
 class TermStatistics:
     """What BM25 is computed from, for n documents and the t query terms that any document holds.
 
-    ``idf`` is ``(t,)``, ``counts`` is ``(n, t)``, ``lengths`` is ``(n,)`` in tokens; an unknown
-    document has zeros. ``corpus_size`` counts all documents.
+    ``idf`` is ``(t,)``, ``counts`` is ``(n, t)``, ``lengths`` is ``(n,)`` in tokens; an unknown document has zeros.
+    ``corpus_size`` counts all documents, ``mean_length`` is theirs, ``k1`` and ``b`` are BM25's parameters.
     """
 
     terms: tuple[str, ...]
@@ -39,6 +39,27 @@ class TermStatistics:
     counts: npt.NDArray[np.float64]
     lengths: npt.NDArray[np.float64]
     corpus_size: int
+    mean_length: float
+    k1: float = 1.5
+    b: float = 0.75
+
+    def scores(self, query_tokens: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Compute the n documents' BM25: shape ``(n,)``; a token that the query repeats counts as often."""
+        repeats = Counter(query_tokens)
+        weights = self.idf * [repeats[term] for term in self.terms]
+        scores: npt.NDArray[np.float64] = self.saturated(self.counts, self.lengths, self.mean_length) @ weights
+        return scores
+
+    def saturated(
+        self, counts: npt.NDArray[np.float64], lengths: npt.NDArray[np.float64], mean_length: float
+    ) -> npt.NDArray[np.float64]:
+        """Damp counts ``(m, t)`` of m texts by BM25's formula, more in texts that are long for the mean: ``(m, t)``."""
+        return _saturated(counts, lengths[:, None], mean_length, self.k1, self.b)
+
+
+def _saturated(counts: Any, lengths: Any, mean_length: float, k1: float, b: float) -> npt.NDArray[np.float64]:
+    damped: npt.NDArray[np.float64] = counts * (k1 + 1) / (counts + k1 * (1 - b + b * lengths / (mean_length or 1.0)))
+    return damped
 
 
 class LexicalIndex(BM25Okapi):  # type: ignore[misc]
@@ -121,14 +142,7 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
 
     def scores(self, query_tokens: Sequence[str], ids: Sequence[str]) -> npt.NDArray[np.float64]:
         """Score n documents, shape ``(n,)``; 0 for those without a query token and for unknown ids."""
-        with self._lock:
-            known = self.statistics(query_tokens, ids)
-            repeats = Counter(query_tokens)
-            weights = known.idf * [repeats[term] for term in known.terms]
-            norm = self.k1 * (1 - self.b + self.b * known.lengths / (self.avgdl or 1.0))
-            saturated: npt.NDArray[np.float64] = known.counts * (self.k1 + 1) / (known.counts + norm[:, None])
-            scores: npt.NDArray[np.float64] = saturated @ weights
-            return scores
+        return self.statistics(query_tokens, ids).scores(query_tokens)
 
     def get_scores(self, query: Sequence[str]) -> npt.NDArray[np.float64]:
         """Score all documents in the order of adding, as the library's method does: shape ``(n,)``."""
@@ -166,7 +180,7 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
                     places = np.minimum(np.searchsorted(pairs[:, 0], slots), len(pairs) - 1)
                     counts[:, column] = np.where(known & (pairs[places, 0] == slots), pairs[places, 1], 0)
             idf = np.array([self._floored_idf(self._frequency[term]) for term in terms], dtype=np.float64)
-            return TermStatistics(terms, idf, counts, lengths, self.corpus_size)
+            return TermStatistics(terms, idf, counts, lengths, self.corpus_size, self.avgdl, self.k1, self.b)
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -233,7 +247,7 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
             if not all_alive:
                 pairs = pairs[alive[pairs[:, 0]] == 1]
             slots, counts = pairs[:, 0], pairs[:, 1]
-            part = counts * (self.k1 + 1) / (counts + self.k1 * (1 - self.b + self.b * lengths[slots] / self.avgdl))
+            part = _saturated(counts, lengths[slots], self.avgdl, self.k1, self.b)
             found.append(slots)
             parts.append(repeats * self._floored_idf(self._frequency[term]) * part)
         if not found:

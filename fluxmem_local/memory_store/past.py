@@ -7,11 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode
-from fluxmem_local.index import LexicalIndex, TermStatistics
+from fluxmem_local.index import TermStatistics
 from fluxmem_local.storage.codec import vector_from_blob
 from fluxmem_local.text import tokenize, tokenize_query
 from fluxmem_local.types import FloatArray, Layer
@@ -90,16 +87,6 @@ class PastStore(MemoryStore):
         scores = self.lexical_scores(layer, text, visible)
         return _best([*found, *zip(visible, scores.tolist(), strict=True)], top_k)
 
-    def lexical_scores(self, layer: Layer, text: str, ids: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the BM25 score of each id, shape ``(n,)``; 0 without a common word."""
-        scores = super().lexical_scores(layer, text, ids)
-        with self._searching(layer) as (index, connection, _dirty):
-            words = index.words(connection)
-            for place, id in enumerate(ids):
-                if id in self._tokens:
-                    scores[place] = _bm25(words, tokenize_query(text), self._tokens[id])
-        return scores
-
     def term_statistics(self, layer: Layer, tokens: Sequence[str], ids: Sequence[str]) -> TermStatistics:
         """Return the counts and lengths from which BM25 scores n nodes by the given tokens."""
         known = super().term_statistics(layer, tokens, ids)
@@ -136,15 +123,3 @@ class PastStore(MemoryStore):
 
 def _best(hits: _Hits, top_k: int) -> _Hits:
     return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:top_k]
-
-
-def _bm25(words: LexicalIndex, query: Sequence[str], document: Sequence[str]) -> float:
-    counts = Counter(document)
-    damping = words.k1 * (1 - words.b + words.b * len(document) / (words.avgdl or 1.0))
-    return float(
-        sum(
-            words.idf(term) * counts[term] * (words.k1 + 1) / (counts[term] + damping)
-            for term in query
-            if term in counts
-        )
-    )

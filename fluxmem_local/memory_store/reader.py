@@ -30,12 +30,13 @@ from fluxmem_local.storage.journal import read_edits, read_history
 from fluxmem_local.storage.records import HistoryEntry, Outcome
 from fluxmem_local.storage.refusals import spent_episodes
 from fluxmem_local.storage.rows import IN_LIST, generation_of, read_fact, stored_dimension
+from fluxmem_local.text import tokenize_query
 from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
 
 from .dead_tasks import find_dead_tasks
 from .layer_index import LayerIndex
 from .neighbours import find_neighbours
-from .search import lexical_hits, lexical_scores, nearest_hits, term_statistics
+from .search import lexical_hits, nearest_hits, term_statistics
 
 __all__ = ["MemoryReader"]
 
@@ -240,8 +241,8 @@ class MemoryReader:
 
     def lexical_scores(self, layer: Layer, text: str, ids: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the BM25 score of each id, shape ``(n,)``; 0 without a common word."""
-        with self._searching(layer) as (index, connection, dirty):
-            return lexical_scores(connection, index, dirty, text, ids)
+        tokens = tokenize_query(text)
+        return self.term_statistics(layer, tokens, ids).scores(tokens)
 
     def term_statistics(self, layer: Layer, tokens: Sequence[str], ids: Sequence[str]) -> TermStatistics:
         """Return the counts and lengths from which BM25 scores n nodes by the given tokens."""
@@ -284,10 +285,10 @@ class MemoryReader:
         )
         return [Outcome(**dict(row)) for row in rows]
 
-    def edits(self, *, node_id: str | None = None, episode_id: str | None = None) -> list[Edit]:
+    def edits(self, *, node_id: str | None = None, episode_ids: Collection[str] | None = None) -> list[Edit]:
         """List edits, oldest first; the given conditions are joined by AND."""
         with self._database.read() as connection:
-            return read_edits(connection, node_id=node_id, episode_id=episode_id)
+            return read_edits(connection, node_id=node_id, episode_ids=episode_ids)
 
     def get_edit(self, id: str) -> Edit:
         """Return one edit.

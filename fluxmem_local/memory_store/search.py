@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.index import ExactVectorStore, LexicalIndex, TermStatistics
@@ -19,7 +18,7 @@ from fluxmem_local.types import FloatArray
 
 from .layer_index import LayerIndex
 
-__all__ = ["lexical_hits", "lexical_scores", "nearest_hits", "term_statistics"]
+__all__ = ["lexical_hits", "nearest_hits", "term_statistics"]
 
 Hits = list[tuple[str, float]]
 
@@ -76,13 +75,6 @@ def lexical_hits(
     return _filtered(
         connection, lambda number: words.search(tokens, number), len(words), top_k, top_k + num_excluded, condition
     )
-
-
-def lexical_scores(
-    connection: sqlite3.Connection, index: LayerIndex, dirty: bool, text: str, ids: Sequence[str]
-) -> npt.NDArray[np.float64]:
-    """Score the given ids by BM25, shape ``(n,)``."""
-    return _words(connection, index, dirty).scores(tokenize_query(text), ids)
 
 
 def term_statistics(

@@ -37,7 +37,11 @@ def retrieve_episodes(
             break
         count *= 2
     cosines = query.cosines(finished)
-    computed = content_signals(store, Layer.EPISODIC, query, finished) if cosines is None else {"dense": cosines}
+    if cosines is None:
+        statistics = store.term_statistics(Layer.EPISODIC, query.tokens, [node.id for node in finished])
+        computed = content_signals(query, finished, statistics)
+    else:
+        computed = {"dense": cosines}
     return rank_nodes(
         query, finished, computed, top_k=top_k, weights=_WEIGHTS, limit=top_k, drop_dispensable=drop_dispensable
     )

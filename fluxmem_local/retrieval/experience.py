@@ -93,14 +93,13 @@ def learn(
         for outcome in store.outcomes(episode_ids=list(rows))
     }
     repairs: dict[str, float] = {}
-    for task, similarity in tasks:
-        for edit in store.edits(episode_id=task.id):
-            if edit.kept:
-                brought = _brought_in(edit)
-                for id in brought if similarity >= threshold else ():
-                    repairs[id] = max(similarity, repairs.get(id, similarity))
-                for id in (*brought, *(edit.targets if edit.kind == "prune" else ())):
-                    evidence.setdefault((id, task.id), (1.0, 0.0) if id in brought else (0.0, 1.0))
+    for edit in store.edits(episode_ids=list(rows)):
+        if edit.kept and edit.episode_id is not None:
+            similarity, brought = tasks[rows[edit.episode_id]][1], _brought_in(edit)
+            for id in brought if similarity >= threshold else ():
+                repairs[id] = max(similarity, repairs.get(id, similarity))
+            for id in (*brought, *(edit.targets if edit.kind == "prune" else ())):
+                evidence.setdefault((id, edit.episode_id), (1.0, 0.0) if id in brought else (0.0, 1.0))
     explicit = set(evidence)
     for pair, trust in _linked(store, list(rows)).items():
         success = tasks[rows[pair[1]]][0].success

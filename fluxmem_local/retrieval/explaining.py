@@ -23,11 +23,10 @@ def explain(store: MemoryStore, query: Query, hits: Sequence[Hit], weights: Mapp
         for end in {edge.source_id, edge.target_id} & ids:
             edges[end].append(edge)
     edits: dict[str, list[Edit]] = {id: [] for id in ids}
-    for task_id in tasks:
-        for edit in store.edits(episode_id=task_id):
-            variants = edit.after.get("variants", {}).values() if edit.kind == "reshape" else ()
-            for id in {*edit.targets, *variants} & ids if edit.kept else ():
-                edits[id].append(edit)
+    for edit in store.edits(episode_ids=list(tasks)):
+        variants = edit.after.get("variants", {}).values() if edit.kind == "reshape" else ()
+        for id in {*edit.targets, *variants} & ids if edit.kept else ():
+            edits[id].append(edit)
     return [
         replace(
             hit,

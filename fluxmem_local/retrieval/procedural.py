@@ -28,7 +28,8 @@ def retrieve_skills(
 ) -> list[Hit]:
     """Return the ``top_k`` skills whose own text answers the query best, best first."""
     nodes = find_candidates(store, query, Layer.PROCEDURAL, top_k * config.candidate_factor)
-    computed = content_signals(store, Layer.PROCEDURAL, query, nodes)
+    statistics = store.term_statistics(Layer.PROCEDURAL, query.tokens, [node.id for node in nodes])
+    computed = content_signals(query, nodes, statistics)
     return rank_nodes(
         query,
         nodes,

@@ -31,9 +31,14 @@ class Query:
     experience: Experience = field(default_factory=Experience)
 
     @property
-    def words(self) -> list[list[str]]:
+    def words(self) -> tuple[tuple[str, ...], ...]:
         """The question's words, each as the tokens that stand for it."""
         return tokenize_query_words(self.text)
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens of all words."""
+        return tokenize_query(self.text)
 
     def cosines(self, nodes: Sequence[Node]) -> FloatArray | None:
         """Compute the clipped cosine of n nodes to the question: shape ``(n,)``.
@@ -59,7 +64,7 @@ class Query:
 
     def overlaps(self, texts: Sequence[str]) -> list[int]:
         """Count the question's tokens that each text holds."""
-        tokens = set(tokenize_query(self.text))
+        tokens = set(self.tokens)
         return [len(tokens.intersection(tokenize(text))) for text in texts]
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import Node
-from fluxmem_local.memory_store import MemoryStore
-from fluxmem_local.types import FloatArray, Layer, NodeState
+from fluxmem_local.index import TermStatistics
+from fluxmem_local.types import FloatArray, NodeState
 
 from . import signals
 from .fusion import fuse, rank
@@ -33,14 +33,19 @@ def signal_weights(config: FluxMemConfig) -> dict[str, float]:
     }
 
 
-def content_signals(store: MemoryStore, layer: Layer, query: Query, nodes: Sequence[Node]) -> dict[str, FloatArray]:
-    """Compute ``dense`` (when the memory has an embedder) and ``bm25`` of n candidates: arrays ``(n,)`` by name."""
-    ids = [node.id for node in nodes]
+def content_signals(query: Query, nodes: Sequence[Node], statistics: TermStatistics) -> dict[str, FloatArray]:
+    """Compute ``dense`` (when the memory has an embedder) and ``bm25`` of n candidates: arrays ``(n,)`` by name.
+
+    Args:
+        query: the question.
+        nodes: n candidates.
+        statistics: of the question's tokens in them, and in others that follow.
+    """
     computed: dict[str, FloatArray] = {}
     cosines = query.cosines(nodes)
     if cosines is not None:
         computed["dense"] = cosines
-    scores = np.asarray(store.lexical_scores(layer, query.text, ids), np.float32)
+    scores = np.asarray(statistics.scores(query.tokens)[: len(nodes)], np.float32)
     # In a memory of a few facts a word that stands in half of them weighs nothing or less in BM25Okapi, and a match
     # would rank no higher than a miss. When no score is positive, the number of matched words stands in.
     if scores.max(initial=0.0) > 0:

@@ -36,6 +36,8 @@ __all__ = ["Retriever"]
 _SIMILAR_TASKS = 256
 # A task that is less similar than the threshold by up to this much is not the same, but may be the same need.
 _RELATED_BELOW = 0.25
+# Related ones are asked where fewer than this many are known that are alike, and so many are enough.
+_RELATED_TASKS = 32
 
 
 class Retriever:
@@ -154,7 +156,9 @@ class Retriever:
         asked = [Query(text=text, vector=vector, view=seen) for text, vector in zip(texts, vectors, strict=True)]
         threshold = self.config.interference_similarity_threshold
         related = threshold - _RELATED_BELOW
-        tasks = similar_tasks(self.store, asked, count=_SIMILAR_TASKS, threshold=related)
+        tasks = similar_tasks(self.store, asked, count=_SIMILAR_TASKS, threshold=threshold)
+        if len(tasks) < _RELATED_TASKS:
+            tasks = similar_tasks(self.store, asked, count=_RELATED_TASKS, threshold=related)
         experience = learn(self.store, tasks, related, threshold)
         return Query(text=query, vector=vectors[0], view=view, experience=experience)
 

@@ -42,12 +42,11 @@ async def retrieve_facts(
     nodes, beside = _with_adjacent(store, query, found)
     weights = signal_weights(config)
     computed = _fact_signals(store, query, nodes, beside, config.context_reach)
-    hits = _repeats_last(
-        rank_nodes(query, nodes, computed, top_k=top_k, weights=weights, drop_dispensable=drop_dispensable)
-    )
+    ranked = rank_nodes(query, nodes, computed, top_k=top_k, weights=weights, drop_dispensable=drop_dispensable)
+    hits = _repeats_last(ranked, top_k * _VERIFIED_PER_PLACE)
     if llm is None or not llm.verifies_claims or config.llm_weight == 0 or not hits:
         return hits[:top_k]
-    best = {hit.node.id for hit in hits[: top_k * _VERIFIED_PER_PLACE]}
+    best = {hit.node.id for hit in hits}
     kept = [position for position, node in enumerate(nodes) if node.id in best]
     read = [nodes[position] for position in kept]
     before = {id: around[-1] for id, around in beside.items() if -1 in around and id in best}
@@ -57,11 +56,11 @@ async def retrieve_facts(
     if verified is None:
         return hits[:top_k]
     named = {**{name: values[kept] for name, values in computed.items()}, "llm": signals.among_read(verified)}
-    return _repeats_last(rank_nodes(query, read, named, top_k=top_k, weights=weights))[:top_k]
+    return _repeats_last(rank_nodes(query, read, named, top_k=top_k, weights=weights), top_k)
 
 
-def _repeats_last(hits: list[Hit]) -> list[Hit]:
-    """Put what says the same as a better hit below all others: it would take a place and tell nothing new."""
+def _repeats_last(hits: list[Hit], limit: int) -> list[Hit]:
+    """Return the first ``limit`` hits, after which comes what says the same as a better one and tells nothing new."""
     seen: set[tuple[str, ...]] = set()
     first: list[Hit] = []
     repeated: list[Hit] = []
@@ -69,10 +68,10 @@ def _repeats_last(hits: list[Hit]) -> list[Hit]:
         key = near_key(hit.node.content)
         (repeated if key in seen else first).append(hit)
         seen.add(key)
-    if not repeated:
-        return hits
-    sunk = 1.0 + hits[0].score - hits[-1].score
-    return [*first, *(replace(hit, score=hit.score - sunk) for hit in repeated)]
+        if len(first) == limit:
+            return first
+    sunk = 1.0 + hits[0].score - hits[-1].score if repeated else 0.0
+    return [*first, *(replace(hit, score=hit.score - sunk) for hit in repeated)][:limit]
 
 
 def _with_adjacent(
@@ -101,16 +100,14 @@ def _fact_signals(
 ) -> dict[str, FloatArray]:
     if not nodes:
         return {}
-    computed = content_signals(store, Layer.SEMANTIC, query, nodes)
     ids = [node.id for node in nodes]
     known = list(dict.fromkeys([*ids, *(other for id in ids for other in beside.get(id, {}).values())]))
-    words = query.words
-    tokens = [token for word in words for token in word]
-    statistics = store.term_statistics(Layer.SEMANTIC, tokens, known)
+    statistics = store.term_statistics(Layer.SEMANTIC, query.tokens, known)
+    computed = content_signals(query, nodes, statistics)
     places = {id: place for place, id in enumerate(known)}
     weights = window_weights(ids, beside, places, statistics.lengths, reach)
     headings = [str(node.metadata.get(HEADINGS, "")) for node in nodes]
-    trust = np.float32(lexical_trust(words, statistics))
+    trust = np.float32(lexical_trust(query.words, statistics))
     computed["bm25"] = trust * computed["bm25"]
     computed["context"] = trust * signals.bm25(window_bm25(statistics, weights, headings))
     computed["statement"] = cues.statement(nodes, statistics.lengths[: len(nodes)])

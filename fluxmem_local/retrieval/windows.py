@@ -18,7 +18,6 @@ __all__ = ["WINDOW_PLACES", "lexical_trust", "window_bm25", "window_weights"]
 
 # Chunks before and after that are looked at; those far off in tokens weigh little anyway.
 WINDOW_PLACES = 4
-_K1, _B = 1.5, 0.75
 # A best match that holds this share of the question's weight in words is trusted in full.
 _TRUSTED_SHARE = 0.3
 
@@ -78,9 +77,8 @@ def window_bm25(statistics: TermStatistics, weights: FloatArray, headings: Seque
             tokens = _counted(line)
             counts[row] += [tokens[term] for term in statistics.terms]
             lengths[row] += tokens.total()
-    norm = _K1 * (1 - _B + _B * lengths / max(float(lengths.mean()), 1.0))
-    scores = (counts * (_K1 + 1) / (counts + norm[:, None])) @ np.maximum(statistics.idf, 0.0)
-    return np.asarray(scores, np.float32)
+    damped = statistics.saturated(counts, lengths, float(lengths.mean()))
+    return np.asarray(damped @ np.maximum(statistics.idf, 0.0), np.float32)
 
 
 @lru_cache(maxsize=1 << 14)

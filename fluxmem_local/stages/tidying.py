@@ -176,7 +176,7 @@ def _demoted(
 
 def _trial_nodes(store: MemoryStore, episode_ids: Collection[str]) -> tuple[str, ...]:
     """Find the unfinished versions that dead tasks left."""
-    edits = [edit for id in episode_ids for edit in store.edits(episode_id=id) if edit.kept is None]
+    edits = [edit for edit in store.edits(episode_ids=episode_ids) if edit.kept is None]
     made = {id for edit in edits for id in dict(edit.after.get("variants", {})).values()}
     on_trial = store.select(states=(NodeState.TRIAL,)) if made else []
     return tuple(node.id for node in on_trial if node.id in made)

@@ -14,6 +14,7 @@ from fluxmem_local.graph import Edit
 
 from .codec import decode_json, encode_json
 from .records import HistoryEntry
+from .rows import IN_LIST
 
 __all__ = ["edit_without", "forget_in_edits", "read_edits", "read_history", "record_version", "write_edit"]
 
@@ -56,14 +57,14 @@ def read_edits(
     *,
     edit_id: str | None = None,
     node_id: str | None = None,
-    episode_id: str | None = None,
+    episode_ids: Collection[str] | None = None,
 ) -> list[Edit]:
     """List edits, oldest first; the given conditions are joined by AND."""
     conditions, values = ["1"], []
     for condition, value in (
         ("id = ?", edit_id),
         ("id IN (SELECT edit_id FROM edit_targets WHERE node_id = ?)", node_id),
-        ("episode_id = ?", episode_id),
+        (f"episode_id {IN_LIST}", None if episode_ids is None else json.dumps(list(episode_ids))),
     ):
         if value is not None:
             conditions.append(condition)

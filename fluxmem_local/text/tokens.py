@@ -112,12 +112,18 @@ def tokenize_query(text: str, language: str | None = None) -> list[str]:
     return [token for word in tokenize_query_words(text, language) for token in word]
 
 
-def tokenize_query_words(text: str, language: str | None = None) -> list[list[str]]:
-    """Split a query into its words, each a list of the tokens that stand for it, as ``tokenize_query`` gives them."""
+def tokenize_query_words(text: str, language: str | None = None) -> tuple[tuple[str, ...], ...]:
+    """Split a query into its words, each as the tokens that stand for it; ``tokenize_query`` gives them in one list."""
+    return _query_words(check_text(text), language)
+
+
+# A step asks for the words of one question several times.
+@lru_cache(maxsize=64)
+def _query_words(text: str, language: str | None) -> tuple[tuple[str, ...], ...]:
     pieces = _pieces(text)
     chosen = _known(language) if language else _vote(pieces)
     languages = tuple(_FUNCTION_WORDS) if chosen is None else tuple(dict.fromkeys((chosen, "english")))
-    return [_tokens([piece], languages) for piece in pieces]
+    return tuple(tuple(_tokens([piece], languages)) for piece in pieces)
 
 
 def _pieces(text: str) -> list[tuple[str, str]]:

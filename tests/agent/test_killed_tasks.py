@@ -87,7 +87,7 @@ async def test_the_first_change_ends_it_with_all_that_it_left(folder: Path, how:
         task = the_task(agent.store)
         assert (task.status, task.success, OWNER in task.metadata) == ("interrupted", False, False)
         assert (agent.stats["num_step_edges"], agent.stats["num_trial_nodes"]) == (0, 0)
-        assert [edit.kept for edit in agent.store.edits(episode_id=task.id) if edit.kept is not False] == []
+        assert [edit.kept for edit in agent.store.edits(episode_ids=[task.id]) if edit.kept is not False] == []
         report = agent.verify()
         assert (report.ok, report.notes) == (True, ())
 

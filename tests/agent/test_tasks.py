@@ -138,7 +138,7 @@ async def test_an_unsolved_task_leaves_no_trace_in_retrieval() -> None:
     assert isinstance(episode, EpisodicNode)
     assert (episode.status, episode.success) == ("failed", False)
     assert len(episode.metadata["rounds"]) == result.rounds
-    assert all(edit.kept is False for edit in small.store.edits(episode_id=result.episode_id))
+    assert all(edit.kept is False for edit in small.store.edits(episode_ids=[result.episode_id]))
 
 
 async def test_defect_step_edges_piled_up() -> None:
@@ -271,7 +271,7 @@ async def test_interruption_ends_the_task_cleanly(error: type[BaseException]) ->
     assert isinstance(episode, EpisodicNode)
     assert (episode.status, episode.success) == ("interrupted", False)
     assert episode.metadata["rounds"][0]["feedback"] == OBJECTION
-    assert {edit.kept for edit in small.store.edits(episode_id=episode.id)} == {False}
+    assert {edit.kept for edit in small.store.edits(episode_ids=[episode.id])} == {False}
 
 
 async def test_exceptions_and_time_outs_are_feedback() -> None:

@@ -38,7 +38,7 @@ def test_bm25_of_a_window_alone_is_bm25_of_the_chunk() -> None:
 def test_a_match_in_the_neighbour_counts_in_part() -> None:
     statistics = TermStatistics(
         terms=("fox",), idf=np.array([2.0]), counts=np.array([[0.0], [1.0]]), lengths=np.array([4.0, 4.0]),
-        corpus_size=9,
+        corpus_size=9, mean_length=4.0,
     )  # fmt: skip
     weights = np.float32([[1, 0.5], [0.5, 1]])
     # By hand: tf 0.5 and 1, both windows of mean length, so 2 * tf * 2.5 / (tf + 1.5).
@@ -48,7 +48,7 @@ def test_a_match_in_the_neighbour_counts_in_part() -> None:
 def test_headings_are_read_as_a_part_of_the_chunk() -> None:
     statistics = TermStatistics(
         terms=("linux",), idf=np.array([2.0]), counts=np.array([[0.0], [0.0]]), lengths=np.array([3.0, 4.0]),
-        corpus_size=9,
+        corpus_size=9, mean_length=4.0,
     )  # fmt: skip
     # One heading of one word (its stem is the second token): tf 1, length 5 of a mean of 4.5.
     norm = 1.5 * (0.25 + 0.75 * 5 / 4.5)
@@ -58,7 +58,12 @@ def test_headings_are_read_as_a_part_of_the_chunk() -> None:
 
 def test_a_stray_match_is_trusted_by_its_share_of_the_question() -> None:
     statistics = TermStatistics(
-        terms=("fox",), idf=np.array([1.0]), counts=np.array([[1.0]]), lengths=np.array([3.0]), corpus_size=50
+        terms=("fox",),
+        idf=np.array([1.0]),
+        counts=np.array([[1.0]]),
+        lengths=np.array([3.0]),
+        corpus_size=50,
+        mean_length=4.0,
     )
     unseen = log(101)
     assert lexical_trust([["fox"], ["zebra"], ["gnu"]], statistics) == pytest.approx(1 / (1 + 2 * unseen) / 0.3)
