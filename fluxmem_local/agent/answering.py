@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fluxmem_local.errors import ModelError, ModelNotFoundError, ModelOutputError
 from fluxmem_local.graph import Edit
-from fluxmem_local.interfaces import BaseLLM
+from fluxmem_local.interfaces import LLM_TIMEOUT_S, BaseLLM
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.results import ByKey
 from fluxmem_local.retrieval import signals
@@ -47,7 +47,6 @@ _LEAST_VERDICT = 0.5
 # a passage shares only one word with the question. Measured by scripts/bench_answers.py.
 _GAIN_OF_MANY = 0.8
 _GAIN_OF_ONE = 4.0
-_LLM_TIMEOUT_S = 120.0
 _REFUSALS = (
     "not in memory",
     "does not say",
@@ -125,7 +124,7 @@ class Answerer:
         self._as_told = as_told
         self.citations: tuple[str, ...] = ()
         self.error: ModelError | None = None
-        self._patience_s = _LLM_TIMEOUT_S
+        self._patience_s = LLM_TIMEOUT_S
 
     async def __call__(self, context: str) -> tuple[str, str, bool]:
         """Answer from one context; returns the answer, what is wrong with it, and whether the facts support it."""

@@ -9,6 +9,8 @@ from itertools import pairwise
 
 import regex
 
+from fluxmem_local.text import is_question
+
 from .wording import COPULAS, MEASURE_ASKING, SUBJECT_ASKING, Word, words_of
 
 __all__ = ["Fit", "Passage", "Question", "fit", "passages_of", "quote", "says"]
@@ -23,7 +25,6 @@ _CLAUSE_END = regex.compile(r"(?<=[;；])\s*")
 _COMMA = regex.compile(r"(?<=[,;，；、])\s*| (?=[-–—] )")
 _MARKS = regex.compile(r"^(?:[#>*+\-•]+\s+)+")
 _DO = frozenset({"do", "does", "did"})
-_QUESTION_MARKS = ("?", "？", "؟", "\u037e")
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def fit(question: Question, passage: Passage) -> Fit | None:
     the question gives, tells of the same words in the opposite roles, or of another one: "the production database"
     where the staging database is asked for.
     """
-    if passage.text.endswith(_QUESTION_MARKS) or not question.content or _repeats(question, passage):
+    if is_question(passage.text) or not question.content or _repeats(question, passage):
         return None
     held = [word for word in question.content if _holds(passage.words, word, question)]
     missing = tuple(word for word in question.content if word not in held)

@@ -56,8 +56,9 @@ _EMPTY_SIGNS = frozenset(
     "谁誰什么麼哪几幾多少吗嗎呢吧怎何时時候的得地是在了着過过里裡我你您他她它们們这這那有和与與请請问問为為叫"
 )
 _HIRAGANA = regex.compile(r"\p{Hiragana}")
-# Names that are empty words but for their capitals, where other empty words have none.
-_NAMES_LIKE_EMPTY = frozenset({"May", "Will", "US", "IT"})
+# Empty words that are written large within a sentence out of politeness, or always.
+_LARGE = "sie ihr ihre ihrem ihren ihrer ihres ihnen i"
+_LARGE_EMPTY = frozenset(_LARGE.split())
 _SUBJECT_ASKING = "who wer qui quién quiénes chi quem wie vem hvem kto kdo кто 谁 誰"
 SUBJECT_ASKING = frozenset(_SUBJECT_ASKING.split())
 MEASURE_ASKING = frozenset({"how", "wie", "hoe", "hur", "hvor"})
@@ -100,6 +101,7 @@ def words_of(text: str) -> tuple[Word, ...]:
     words = []
     folds = [found[0].casefold() for found in _WORD.finditer(text)]
     empty_words = max(_EMPTY_WORDS, key=lambda known: sum(fold in known for fold in folds))
+    is_title = _is_title(text, empty_words)
     for found in _WORD.finditer(text):
         plain, sign = found[0], found.lastgroup == "sign"
         folded = plain.casefold()
@@ -110,7 +112,8 @@ def words_of(text: str) -> tuple[Word, ...]:
         within = _within(text, found.start())
         # A letter of its own is a name, as in "freezer A"; the English I is none.
         letter = within and len(plain) == 1 and plain.isupper() and folded != "i"
-        name = within and plain in _NAMES_LIKE_EMPTY and not _is_title(text, empty_words)
+        # "May", "Will" and "IT" are names where the text writes its other empty words small.
+        name = within and folded not in _LARGE_EMPTY and plain[0].isupper() and not is_title
         empty = (folded in _EMPTY_SIGNS or bool(_HIRAGANA.match(folded))) if sign else folded in empty_words
         empty = empty and not letter and not name
         digit = any(char.isnumeric() for char in plain) and not sign
@@ -120,15 +123,13 @@ def words_of(text: str) -> tuple[Word, ...]:
 
 
 def _is_title(text: str, empty_words: frozenset[str]) -> bool:
-    """Tell whether empty words have capitals within the text, as in titles and in shouts."""
-    return any(
-        len(found[0]) > 1
-        and found[0][0].isupper()
-        and found[0].casefold() in empty_words
-        and found[0] not in _NAMES_LIKE_EMPTY
-        and _within(text, found.start())
+    """Tell whether most empty words within the text are written large, as in titles and in shouts."""
+    within = [
+        found[0][0].isupper()
         for found in _WORD.finditer(text)
-    )
+        if len(found[0]) > 1 and found[0].casefold() in empty_words and _within(text, found.start())
+    ]
+    return sum(within) > 1 and 2 * sum(within) > len(within)
 
 
 def _within(text: str, start: int) -> bool:

@@ -10,7 +10,11 @@ import numpy as np
 
 from fluxmem_local.types import FloatArray
 
-__all__ = ["BaseLLM", "approximate_tokens"]
+__all__ = ["LLM_TIMEOUT_S", "BaseLLM", "approximate_tokens"]
+
+
+# A model that answers nothing for so long hangs: what asked it goes on without.
+LLM_TIMEOUT_S = 120.0
 
 
 class BaseLLM(ABC):

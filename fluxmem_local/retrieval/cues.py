@@ -9,7 +9,7 @@ import numpy.typing as npt
 import regex
 
 from fluxmem_local.graph import Node
-from fluxmem_local.text import tokenize
+from fluxmem_local.text import is_question, tokenize
 from fluxmem_local.types import FloatArray
 
 from .dates import closeness, day_of, find_dates
@@ -20,7 +20,6 @@ __all__ = ["dated", "spoken_by", "statement"]
 _FULL_TOKENS = 40
 # What is left of a chunk's worth when it ends by asking.
 _ASKING = 0.25
-_ENDS_ASKING = regex.compile(r"[?？؟՞][\s\"'”’»）)\]*_]*$")
 _SPEAKER = regex.compile(r"^\s*([\p{L}\p{N}][\p{L}\p{M}\p{N} .'’_-]{0,38})[:：]\s")
 _SPEAKER_KEYS = ("speaker", "author", "role", "from")
 
@@ -32,7 +31,7 @@ def statement(nodes: Sequence[Node], lengths: npt.NDArray[np.float64]) -> FloatA
         nodes: n chunks.
         lengths: their tokens, shape ``(n,)``.
     """
-    asking = np.array([bool(_ENDS_ASKING.search(node.content)) for node in nodes])
+    asking = np.array([is_question(node.content) for node in nodes])
     substance = np.minimum(1.0, lengths / _FULL_TOKENS)
     return np.where(asking, _ASKING * substance, substance).astype(np.float32)
 

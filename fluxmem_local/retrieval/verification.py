@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from fluxmem_local.graph import Node
-from fluxmem_local.interfaces import BaseLLM
+from fluxmem_local.interfaces import LLM_TIMEOUT_S, BaseLLM
 from fluxmem_local.text import HEADINGS
 from fluxmem_local.types import FloatArray
 
@@ -17,7 +17,6 @@ __all__ = ["evidence_of", "verify_nodes"]
 
 _log = logging.getLogger(__name__)
 
-_LLM_TIMEOUT_S = 120.0
 # A longer text is read alone: what stands before it would push its end out of what the model reads.
 _READ_TOGETHER = 640
 
@@ -41,7 +40,7 @@ async def verify_nodes(llm: BaseLLM, query: str, evidences: Sequence[str]) -> Fl
         model that is down must not empty the memory.
     """
     try:
-        values = await asyncio.wait_for(llm.verify_batch([query] * len(evidences), list(evidences)), _LLM_TIMEOUT_S)
+        values = await asyncio.wait_for(llm.verify_batch([query] * len(evidences), list(evidences)), LLM_TIMEOUT_S)
         checked = signals.llm(values, len(evidences))
     # A user's backend may raise anything: a time-out of its server, an error of its device.
     except Exception as error:

@@ -15,7 +15,7 @@ from typing import Any
 from fluxmem_local.answers import parse_attribution
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import ModelOutputError
-from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
+from fluxmem_local.interfaces import LLM_TIMEOUT_S, BaseEmbedder, BaseLLM
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.results import ByKey
 from fluxmem_local.retrieval import Retriever
@@ -33,7 +33,6 @@ _VOICE_WEIGHT = 0.06
 _TARGET_WEIGHT = 0.04
 # Below this, neither voice has evidence.
 _FLOOR = 0.2
-_LLM_TIMEOUT_S = 120.0
 _PROMPT_FEEDBACK_CHARS = 2000
 
 _TYPES = {"expand": "connection", "prune": "connection", "reshape": "unit", "none": "none"}
@@ -135,7 +134,7 @@ async def ask_llm(llm: BaseLLM, failure: Failure) -> Voice:
     """Ask a language model for the cause; whatever cannot be used is silence."""
     feedback = trim_feedback(failure.feedback, _PROMPT_FEEDBACK_CHARS)
     try:
-        answer = await asyncio.wait_for(llm.attribute_failure(failure.context, feedback), _LLM_TIMEOUT_S)
+        answer = await asyncio.wait_for(llm.attribute_failure(failure.context, feedback), LLM_TIMEOUT_S)
     except ModelOutputError as error:
         return Voice(error=storable(f"ModelOutputError: {error}"[:500]))
     # A user's backend may raise anything, and none of it may end the task.

@@ -21,10 +21,10 @@ from fluxmem_local.types import FloatArray, Layer, NodeState
 from .advice import SkillWriter
 from .clustering import cluster_episodes, word_vectors
 from .evolution import Evidence, ReplayFn, evolve_skill
-from .experience import share_subject
 from .families import Family, find_families, is_induced
 from .induction import induce_skill
 from .skills import Skill
+from .teaching import share_subject
 from .tidying import TidyPlan, apply_tidying, plan_tidying
 
 __all__ = ["ConsolidationReport", "StageIII"]

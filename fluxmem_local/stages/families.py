@@ -14,7 +14,7 @@ from fluxmem_local.memory_store import Outcome
 from fluxmem_local.types import FloatArray, NodeState
 
 from .clustering import ALIKE_COSINE
-from .experience import counts_as_success
+from .teaching import counts_as_success
 
 __all__ = ["Family", "find_families", "is_induced"]
 

@@ -13,9 +13,9 @@ from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.text import tokenize
 
 from .antiunification import Pattern, Word, align, anti_unify, substitute, words_of
-from .experience import actions_of, is_content_word
 from .rewriting import names_in
 from .skills import Pitfall, Skill, Slot, Step
+from .teaching import actions_of, is_content_word
 
 __all__ = ["grounded_text", "induce_skill"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fluxmem_local.answers import usable_text
 from fluxmem_local.graph import Edit, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion
-from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
+from fluxmem_local.interfaces import LLM_TIMEOUT_S, BaseEmbedder, BaseLLM
 from fluxmem_local.text import content_key, is_blank
 from fluxmem_local.types import FloatArray, Layer, NodeState
 
@@ -22,7 +22,6 @@ from .rewriting import generalise, is_grounded, spell_out
 
 __all__ = ["propose_reshape"]
 
-_LLM_TIMEOUT_S = 120.0
 # A version may be this much longer than original, task and feedback together.
 _MAX_CHARS = 1600
 # Cosine to the original under which a model's text is another memory and no version of it.
@@ -89,7 +88,7 @@ async def _candidates(original: Node, granularity: str, failure: Failure, llm: B
         return candidates
     context = f"{failure.subgraph.query}\n{feedback}"
     try:
-        answer = await asyncio.wait_for(llm.reshape_content(original.content, granularity, context), _LLM_TIMEOUT_S)
+        answer = await asyncio.wait_for(llm.reshape_content(original.content, granularity, context), LLM_TIMEOUT_S)
     # A user's backend may raise anything; the composed text serves without it.
     except Exception:
         return candidates

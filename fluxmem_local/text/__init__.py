@@ -1,7 +1,7 @@
 """Text: what is blank, which texts are equal, tokens for lexical search, and chunks."""
 
 from .chunks import Chunk, chunk_document, chunk_text
-from .content import content_key, is_blank, near_key
+from .content import content_key, is_blank, is_question, near_key
 from .headings import HEADINGS, is_markdown
 from .tokens import TOKENIZER_VERSION, tokenize, tokenize_query, tokenize_query_words
 
@@ -14,6 +14,7 @@ __all__ = [
     "content_key",
     "is_blank",
     "is_markdown",
+    "is_question",
     "near_key",
     "tokenize",
     "tokenize_query",

@@ -9,11 +9,13 @@ import regex
 
 from fluxmem_local.errors import InvalidInputError
 
-__all__ = ["check_text", "content_key", "is_blank", "near_key"]
+__all__ = ["check_text", "content_key", "is_blank", "is_question", "near_key"]
 
 _BLANK = regex.compile(r"[\s\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\u2800]*+")
 # Signs at the ends of a word that don't change what a fact says. A question mark does, and so does a sign before a
 # number.
+_ENDS_ASKING = regex.compile(r"[?？؟՞\u037e][^\w?？؟՞\u037e]*+$")
+_LONGEST_ENDING = 64
 _OPENING = "\"'“”‘’«»„([{「『（"
 _CLOSING = "\"'“”‘’«»)]}」』）.,;:!…。，；：！、"
 
@@ -25,6 +27,11 @@ def is_blank(text: str) -> bool:
         InvalidInputError: not a text.
     """
     return _BLANK.fullmatch(check_text(text)) is not None
+
+
+def is_question(text: str) -> bool:
+    """Tell whether a text ends with a question mark of any script, whatever brackets, quotes or spaces follow it."""
+    return _ENDS_ASKING.search(text[-_LONGEST_ENDING:]) is not None
 
 
 def content_key(text: str) -> str:

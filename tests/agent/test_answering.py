@@ -291,7 +291,7 @@ class _Hanging(ScriptedLLM):
 
 
 async def test_a_model_that_hangs_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "_LLM_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(answering, "LLM_TIMEOUT_S", 0.01)
     agent, ids = await _agent(_Hanging())
     with agent:
         answer = await agent.ask(QUESTION)
@@ -305,7 +305,7 @@ async def test_a_model_that_hangs_is_waited_for_once_a_question(monkeypatch: pyt
             await asyncio.Event().wait()
             return np.zeros(0, np.float32)
 
-    monkeypatch.setattr(answering, "_LLM_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(answering, "LLM_TIMEOUT_S", 0.01)
     llm = Mute()
     answerer = Answerer(llm, QUESTION, lambda id: (id, FACTS[0]))
     context = f'<context><semantic_memory><fact id="a">{FACTS[0]}</fact></semantic_memory></context>'

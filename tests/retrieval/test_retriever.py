@@ -206,7 +206,7 @@ class HangingLLM(ScriptedLLM):
 async def test_a_language_model_that_hangs_is_left_out(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(verification, "_LLM_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(verification, "LLM_TIMEOUT_S", 0.01)
     await shelf.facts(a="red apples", b="green pears")
     hits = await asyncio.wait_for(shelf.retriever(HangingLLM()).retrieve("red apples"), 10)
     without = await shelf.retriever(None).retrieve("red apples")

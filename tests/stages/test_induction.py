@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.stages.antiunification import align, anti_unify, similarity, words_of
-from fluxmem_local.stages.experience import counts_as_success, share_subject
 from fluxmem_local.stages.induction import grounded_text, induce_skill
 from fluxmem_local.stages.skills import Skill
+from fluxmem_local.stages.teaching import counts_as_success, share_subject
 
 
 def lived(number: int, task: str, *actions: str, success: bool = True, feedback: str = "") -> EpisodicNode:

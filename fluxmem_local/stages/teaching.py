@@ -1,4 +1,4 @@
-"""Experience: which episodes can teach a skill, and which of them together."""
+"""Teaching: which episodes can teach a skill, and which of them together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import regex
 
 from fluxmem_local.graph import EpisodicNode
-from fluxmem_local.text import is_blank
+from fluxmem_local.text import is_blank, is_question
 
 from .antiunification import words_of
 from .execution import ANSWERED
@@ -18,20 +18,19 @@ __all__ = ["actions_of", "counts_as_success", "is_content_word", "share_subject"
 # A family's subject are the words in this part of its tasks, and this part of a task's words it must be on average.
 _MOST_TASKS = 0.8
 _LEAST_SUBJECT = 0.2
-_QUESTION = regex.compile(
-    r"(?i)^\W*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have)\b|[?？؟][^\w?？؟]*$"
+_ASKING = regex.compile(
+    r"(?i)^\W*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have)\b"
 )
 # Asked for a way, or politely to do something: the answer is what was done.
 _REQUEST = regex.compile(r"(?i)^\W*(?:how (?:do|can|could|should|would|to)\b|(?:can|could|will|would) you\b|please\b)")
 # What a sentence has not, but a call, a command or a report of one has.
 _DOING = regex.compile(r"[_()\[\]{}=`$|<>/\\]|(?<!\w)--?\w|\w:\s")
-_FUNCTION_WORDS = frozenset(
-    (  # noqa: SIM905
-        "a an and any are as at be been but by can do does each every for from has have if in into is it its may more "
-        "most must no not of on one or other should so such than that the their them then there these they this those "
-        "to up use used using was were what when where which while who will with you your"
-    ).split()
+_FUNCTION = (
+    "a an and any are as at be been but by can do does each every for from has have if in into is it its may more "
+    "most must no not of on one or other should so such than that the their them then there these they this those "
+    "to up use used using was were what when where which while who will with you your"
 )
+_FUNCTION_WORDS = frozenset(_FUNCTION.split())
 
 
 def counts_as_success(episode: EpisodicNode) -> bool:
@@ -76,7 +75,7 @@ def _only_answers(episode: EpisodicNode) -> bool:
         len(steps) == 1
         and is_blank(steps[0][0])
         and _DOING.search(steps[0][1]) is None
-        and _QUESTION.search(task) is not None
+        and (is_question(task) or _ASKING.search(task) is not None)
         and _REQUEST.search(task) is None
     )
 
