@@ -124,7 +124,7 @@ def words_of(text: str) -> tuple[Word, ...]:
 
 def _is_title(text: str, empty_words: frozenset[str]) -> bool:
     """Tell whether most empty words within the text are written large, as in titles and in shouts."""
-    within = [
+    within: list[bool] = [
         found[0][0].isupper()
         for found in _WORD.finditer(text)
         if len(found[0]) > 1 and found[0].casefold() in empty_words and _within(text, found.start())

@@ -10,14 +10,8 @@ import click
 
 from fluxmem_local.agent.builder import NO_MODEL
 from fluxmem_local.errors import InvalidInputError
-from fluxmem_local.models.registry import (
-    check_imported,
-    import_model,
-    list_models,
-    model_path,
-    set_verification,
-    verify_model,
-)
+from fluxmem_local.models.imported import check_imported, import_model, set_verification
+from fluxmem_local.models.registry import list_models, model_path, verify_model
 
 from .output import FAILED, note, print_json, print_table, to_data
 from .session import NamedPath, Session, Verb, VerbGroup

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import re
-import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from filelock import FileLock
-
 from fluxmem_local.errors import InvalidInputError, ModelError, ModelIntegrityError, ModelNotFoundError
 
-from .cache import build_directory, cache_directory
+from .cache import cache_directory
 from .hashing import file_sha256, remembered_sha256
 
 if sys.version_info >= (3, 11):
@@ -28,6 +23,7 @@ else:
     import tomli as tomllib
 
 __all__ = [
+    "ENTRY_FILE",
     "VERIFICATION_METHODS",
     "FileCheck",
     "LocatedModel",
@@ -35,26 +31,23 @@ __all__ = [
     "ModelEntry",
     "ModelStatus",
     "check_files",
-    "check_imported",
-    "import_model",
+    "known_entries",
     "list_models",
     "locate_model",
     "model_path",
     "read_json",
     "registered_name",
     "registry_directory",
-    "set_verification",
     "verify_model",
 ]
 
 # Cheapest first; "none" says that the model was measured to have no signal.
 VERIFICATION_METHODS = ("likelihood", "verdict", "json", "none")
 _ATTRIBUTION_METHODS = ("likelihood", "json")
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _GGUF_START = b"GGUF"
-_LOCK_TIMEOUT_S = 30.0
-_ENTRY_FILE = "fluxmem-entry.json"
+# In the folder of an imported model.
+ENTRY_FILE = "fluxmem-entry.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +148,7 @@ def registry_directory() -> Path:
 def list_models() -> tuple[ModelStatus, ...]:
     """List the registered models, shipped ones first, then imported ones."""
     statuses = []
-    for entry in _entries().values():
+    for entry in known_entries().values():
         try:
             statuses.append(ModelStatus(entry, _locate(entry).path))
         except ModelNotFoundError:
@@ -196,7 +189,8 @@ def registered_name(located: LocatedModel) -> str:
         return located.entry.name
     sha256 = remembered_sha256(weights)
     return next(
-        (entry.name for entry in _entries().values() if entry.files.get(weights.name) == sha256), located.entry.name
+        (entry.name for entry in known_entries().values() if entry.files.get(weights.name) == sha256),
+        located.entry.name,
     )
 
 
@@ -224,7 +218,7 @@ def locate_model(name: str | Path) -> LocatedModel:
     Raises:
         ModelNotFoundError: there is none that may be loaded; the message says how to get one.
     """
-    entry = _entries().get(str(name))
+    entry = known_entries().get(str(name))
     if entry is not None:
         return _locate(entry)
     if not str(name).strip():
@@ -238,115 +232,17 @@ def locate_model(name: str | Path) -> LocatedModel:
     if path.is_file():
         raise ModelNotFoundError(f"{path} is no model; give a folder with safetensors weights, or a .gguf file")
     raise ModelNotFoundError(
-        f"no model {str(name)!r}: not a registered name ({', '.join(_entries())}), "
+        f"no model {str(name)!r}: not a registered name ({', '.join(known_entries())}), "
         f"and no folder or .gguf file at {path}. "
         "`fluxmem models list` says how to get the registered ones; `fluxmem models import PATH` adds your own"
     )
 
 
-def import_model(path: str | Path, name: str | None = None) -> ModelStatus:
-    """Copy a model's folder or .gguf file into the model cache and register its hashes, so that its name opens it.
-
-    Args:
-        path: the folder (safetensors) or .gguf file.
-        name: what to call it; None: the folder's or file's own name in lower case.
-
-    Raises:
-        InvalidInputError: the name is taken or has signs other than a-z, 0-9, dot, dash and underscore.
-        ModelNotFoundError: nothing is at the path, or no model that may be loaded.
-    """
-    source = Path(path).expanduser().absolute()
-    located = locate_model(source)
-    chosen = located.path.stem.lower() if name is None and located.gguf else name or source.name.lower()
-    if not _NAME.fullmatch(chosen):
-        raise InvalidInputError(
-            f"{chosen!r} is no model name; use a-z, 0-9, dot, dash and underscore, as in 'my-model'"
-        )
-    if chosen in _entries():
-        raise InvalidInputError(f"a model {chosen!r} is registered already; give another name with --name")
-    target = cache_directory() / "imported" / chosen
-
-    def copy(folder: Path) -> None:
-        for file in _carried_files(located):
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(located.directory / file, folder / file)
-        files = {
-            str(file.relative_to(folder).as_posix()): file_sha256(file, remember=False)
-            for file in sorted(folder.rglob("*"))
-            if file.is_file()
-        }
-        entry = replace(located.entry, name=chosen, files=files, directory=str(target), revision="imported")
-        _write_entry(folder / _ENTRY_FILE, entry)
-
-    with FileLock(_made(cache_directory()) / "import.lock", timeout=_LOCK_TIMEOUT_S):
-        build_directory(target, copy)
-    return ModelStatus(_entries()[chosen], _locate(_entries()[chosen]).path)
-
-
-def check_imported(name: str) -> None:
-    """Refuse a model that was not imported: the entries of shipped ones stay as they are.
-
-    Raises:
-        InvalidInputError: says how to import one.
-    """
-    if not _NAME.fullmatch(name) or not (cache_directory() / "imported" / name / _ENTRY_FILE).is_file():
-        raise InvalidInputError(
-            f"model {name!r} is not one that was imported, so nothing can be registered for it; "
-            "`fluxmem models import PATH` makes it one, and --dry-run only measures"
-        )
-
-
-def set_verification(name: str, *, method: str, auc: float | None, neutral: float | None, spread: float | None) -> None:
-    """Write into an imported model's entry by which method it verifies, with what was measured of it.
-
-    Raises:
-        InvalidInputError: the model is not an imported one.
-        ModelError: the entry cannot be written.
-    """
-    check_imported(name)
-    file = cache_directory() / "imported" / name / _ENTRY_FILE
-    try:
-        with FileLock(cache_directory() / "import.lock", timeout=_LOCK_TIMEOUT_S):
-            entry = replace(
-                _entries()[name],
-                verification=method,
-                verification_auc=auc,
-                verification_neutral=neutral,
-                verification_spread=spread,
-            )
-            fresh = file.with_name(f"{file.name}.{os.getpid()}")
-            _write_entry(fresh, entry)
-            fresh.replace(file)
-    except OSError as error:
-        raise ModelError(f"{file} cannot be written: {error}") from error
-
-
-def _write_entry(file: Path, entry: ModelEntry) -> None:
-    table = {spec.name: getattr(entry, spec.name) for spec in fields(entry)}
-    table["files"] = dict(entry.files)
-    file.write_text(json.dumps({key: value for key, value in table.items() if value is not None}, indent=1), "utf-8")
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _carried_files(located: LocatedModel) -> list[Path]:
-    if located.gguf:
-        return [Path(located.gguf.name)]
-    # Weights in other forms, and code, stay behind.
-    return [
-        file.relative_to(located.directory)
-        for file in sorted(located.directory.rglob("*"))
-        if file.is_file() and file.suffix in (".safetensors", ".json", ".txt", ".model", ".jinja", ".md")
-    ]
-
-
-def _entries() -> dict[str, ModelEntry]:
+def known_entries() -> dict[str, ModelEntry]:
+    """Return the registered models by name: the shipped ones, and those that were imported into the cache."""
     shipped = _shipped(registry_directory() / "registry.toml")
     imported: dict[str, ModelEntry] = {}
-    for file in sorted((cache_directory() / "imported").glob(f"*/{_ENTRY_FILE}")):
+    for file in sorted((cache_directory() / "imported").glob(f"*/{ENTRY_FILE}")):
         try:
             table = json.loads(file.read_text("utf-8"))
             entry = _entry(file.parent.name, table)

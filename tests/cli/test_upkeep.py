@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from fluxmem_local.agent import agent as agent_module
-from fluxmem_local.models.registry import import_model, model_path, set_verification
+from fluxmem_local.models.imported import import_model, set_verification
+from fluxmem_local.models.registry import model_path
 from fluxmem_local.testing import HashEmbedder
 
 from .conftest import Fluxmem

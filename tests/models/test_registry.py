@@ -15,10 +15,10 @@ from safetensors import SafetensorError
 
 from fluxmem_local.errors import InvalidInputError, ModelError, ModelIntegrityError, ModelNotFoundError
 from fluxmem_local.models.hashing import remembered_sha256
+from fluxmem_local.models.imported import import_model
 from fluxmem_local.models.loading import prepare_model
 from fluxmem_local.models.registry import (
     check_files,
-    import_model,
     list_models,
     locate_model,
     model_path,

@@ -10,9 +10,10 @@ import pytest
 
 from fluxmem_local.errors import ImportFormatError, InvalidInputError, ModelOutputError
 from fluxmem_local.models.calibration import LabelledQuestion, calibrate, labelled_questions
+from fluxmem_local.models.imported import import_model, set_verification
 from fluxmem_local.models.llm import TransformersLLM
 from fluxmem_local.models.prompted import PromptedLLM
-from fluxmem_local.models.registry import import_model, locate_model, registry_directory, set_verification
+from fluxmem_local.models.registry import locate_model, registry_directory
 from fluxmem_local.models.verification import Scale, gains
 
 CLAIMS = ["Where is Paris?", "Where is Paris?", "What do cats do?", "Where is Paris?"]
