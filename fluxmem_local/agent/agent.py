@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -22,7 +21,7 @@ from fluxmem_local.storage.checks import check_folder, check_text
 from fluxmem_local.types import Layer, Scope
 
 from .answering import Answer, ask
-from .arguments import check_flag, check_function, check_id
+from .arguments import check_file, check_flag, check_function, check_id, check_type
 from .builder import build_embedder, build_llm
 from .embedding import CheckedEmbedder
 from .knowledge import IngestReport, Knowledge
@@ -73,16 +72,16 @@ class FluxMemAgent:
         create: bool = True,
         accept_other_embedder: bool = False,
     ) -> None:
-        _check_type("llm", llm, BaseLLM)
-        _check_type("embedder", embedder, BaseEmbedder)
-        _check_type("config", config, FluxMemConfig)
+        check_type("llm", llm, BaseLLM)
+        check_type("embedder", embedder, BaseEmbedder)
+        check_type("config", config, FluxMemConfig)
         given_stores = {
             Layer.SEMANTIC: semantic_vectorstore,
             Layer.EPISODIC: episodic_vectorstore,
             Layer.PROCEDURAL: procedural_vectorstore,
         }
         for layer, vector_store in given_stores.items():
-            _check_type(f"{layer}_vectorstore", vector_store, BaseVectorStore)
+            check_type(f"{layer}_vectorstore", vector_store, BaseVectorStore)
         for name, flag in (("create", create), ("accept_other_embedder", accept_other_embedder)):
             check_flag(name, flag)
         folder = None if path is None else check_folder(path)
@@ -135,7 +134,7 @@ class FluxMemAgent:
             MemoryNotFoundError: there is no memory at ``path`` and ``create`` is False.
             EmbedderMismatchError: another embedder wrote the memory.
         """
-        _check_type("config", config, FluxMemConfig)
+        check_type("config", config, FluxMemConfig)
         folder = None if path is None else check_folder(path)
         config = config if config is not None else load_config(directory=folder)
         own_llm = build_llm(config) if isinstance(llm, Configured) else None
@@ -466,7 +465,7 @@ class FluxMemAgent:
         Raises:
             InvalidInputError: the file is closed, or not open for writing text.
         """
-        _check_file(file, "write")
+        check_file(file, "write")
         num_lines = 0
         for line in lines_seen(self._store, _asking(scope)):
             file.write(line + "\n")
@@ -480,7 +479,7 @@ class FluxMemAgent:
             InvalidInputError: the file is closed, or not open for reading text.
             ImportFormatError: a line that cannot be read; the message gives its number.
         """
-        _check_file(file, "read")
+        check_file(file, "read")
         return self._store.import_lines(file)
 
     def get(self, id: str, *, scope: _Scoped = None) -> Node:
@@ -549,20 +548,3 @@ class FluxMemAgent:
 def _asking(scope: _Scoped) -> Scope | None:
     """Keep None, the owner's view of everything, apart from the empty scope, which sees what is shared."""
     return None if scope is None else Scope.coerce(scope)
-
-
-def _check_type(name: str, value: object, wanted: type) -> None:
-    if value is not None and not isinstance(value, wanted):
-        raise InvalidInputError(f"{name} is a {type(value).__name__}; it must be a {wanted.__name__} or None")
-
-
-def _check_file(file: Any, use: str) -> None:
-    closed = getattr(file, "closed", False)
-    binary = isinstance(file, (io.RawIOBase, io.BufferedIOBase))
-    # Any iterable of lines can be read, but a single text is the name of a file far more often than its content.
-    readable = hasattr(file, "__iter__") and not isinstance(file, (str, bytes))
-    usable = hasattr(file, "write") if use == "write" else readable
-    if closed or binary or not usable:
-        what = "closed" if closed else "open for bytes" if binary else "no open file"
-        mode = ", 'w'" if use == "write" else ""
-        raise InvalidInputError(f"file={file!r:.200} is {what}; give open(path{mode}, encoding='utf-8')")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.storage.checks import check_text
 
-__all__ = ["check_flag", "check_function", "check_id", "listed", "listed_ids"]
+__all__ = ["check_file", "check_flag", "check_function", "check_id", "check_type", "listed", "listed_ids"]
 
 
 def check_flag(name: str, value: Any) -> None:
@@ -57,3 +58,22 @@ def listed_ids(name: str, values: Any) -> list[str]:
     for id in ids:
         check_id(f"an id in {name}", id)
     return list(dict.fromkeys(ids))
+
+
+def check_type(name: str, value: object, wanted: type) -> None:
+    """Refuse what is neither None nor of the wanted type."""
+    if value is not None and not isinstance(value, wanted):
+        raise InvalidInputError(f"{name} is a {type(value).__name__}; it must be a {wanted.__name__} or None")
+
+
+def check_file(file: Any, use: str) -> None:
+    """Refuse what is no open text file to ``"read"`` or to ``"write"``."""
+    closed = getattr(file, "closed", False)
+    binary = isinstance(file, (io.RawIOBase, io.BufferedIOBase))
+    # Any iterable of lines can be read, but a single text is the name of a file far more often than its content.
+    readable = hasattr(file, "__iter__") and not isinstance(file, (str, bytes))
+    usable = hasattr(file, "write") if use == "write" else readable
+    if closed or binary or not usable:
+        what = "closed" if closed else "open for bytes" if binary else "no open file"
+        mode = ", 'w'" if use == "write" else ""
+        raise InvalidInputError(f"file={file!r:.200} is {what}; give open(path{mode}, encoding='utf-8')")

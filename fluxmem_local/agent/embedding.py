@@ -9,6 +9,7 @@ import numpy as np
 from fluxmem_local.errors import DimensionError
 from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseEmbedder
+from fluxmem_local.storage.codec import unit_vector
 from fluxmem_local.types import FloatArray
 
 __all__ = ["CheckedEmbedder", "checked_vectors", "given_vector"]
@@ -89,16 +90,5 @@ def given_vector(node: Node, dimension: int) -> FloatArray:
     Raises:
         DimensionError: another shape, NaN or infinity, or length zero.
     """
-    whose = f"the embedding given with node {node.id!r}"
     remedy = f"give {dimension} finite numbers, or leave it out and the memory makes it; nothing was stored"
-    try:
-        vector = np.asarray(node.embedding, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise DimensionError(f"{whose} is no array of numbers; {remedy}") from None
-    if vector.shape != (dimension,):
-        raise DimensionError(f"{whose} has shape {vector.shape}, and the embedder makes ({dimension},); {remedy}")
-    length = np.linalg.norm(vector)
-    if not np.isfinite(length) or length == 0:
-        raise DimensionError(f"{whose} holds NaN or infinity, or only zeros; {remedy}")
-    unit: FloatArray = (vector / length).astype(np.float32)
-    return unit
+    return unit_vector(node.embedding, dimension, f"the embedding given with node {node.id!r}", remedy)

@@ -38,7 +38,7 @@ def nearest_hits(
     """Find the nearest nodes that meet a condition; ``index`` None scores the rows themselves."""
     _check_top_k(top_k)
     dimension = stored_dimension(connection)
-    query = unit_vector(vector, dimension, "the query")
+    query = unit_vector(vector, dimension, "the embedding of the query")
     if top_k == 0 or dimension is None:
         return []
     keys = None

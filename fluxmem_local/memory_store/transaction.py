@@ -271,7 +271,7 @@ class Transaction(LinkChanges):
         stored, dimension = read_fact(self._connection, "fingerprint"), stored_dimension(self._connection)
         if self._embedder is not None and stored not in (None, self._embedder):
             raise EmbedderMismatchError(mismatch_message(str(stored), self._embedder))
-        unit = unit_vector(vector, dimension, f"node {id!r}")
+        unit = unit_vector(vector, dimension, f"the embedding of node {id!r}")
         if dimension is None:
             set_fact(self._connection, "dimension", str(unit.size))
         return unit

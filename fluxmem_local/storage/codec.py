@@ -43,6 +43,9 @@ NODE_COLUMNS = (
     "created_at, metadata, content, embedding, payload"
 )
 EDGE_COLUMNS = "id, kind, source_id, target_id, weight, created_at, metadata, success_count, failure_count, step_index"
+_OTHER_EMBEDDER = (
+    "nothing was stored; check the embedder, use the one that the memory was made with, or run: fluxmem reindex"
+)
 _EDGE_TYPES: dict[str, type[GroundEdge] | type[DistillEdge]] = {"ground": GroundEdge, "distill": DistillEdge}
 
 
@@ -79,26 +82,25 @@ def decode_json(text: str, what: str) -> Any:
         raise MemoryDamagedError(f"{what} is unreadable in the database ({error}); run: fluxmem verify") from error
 
 
-def unit_vector(vector: Any, dimension: int | None, what: str) -> FloatArray:
-    """Return a vector, shape ``(d,)``, as float32 of unit length.
+def unit_vector(vector: Any, dimension: int | None, whose: str, remedy: str = _OTHER_EMBEDDER) -> FloatArray:
+    """Return a vector, shape ``(d,)``, as float32 of unit length; ``dimension`` None takes any size.
 
     Raises:
-        DimensionError: another shape or size, NaN or infinity, or length zero.
+        DimensionError: another shape or size, NaN or infinity, or length zero; it names ``whose`` and the ``remedy``.
     """
     try:
         wide = np.asarray(vector, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DimensionError(f"the embedding of {what} is no array of numbers; give float32, shape (d,)") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DimensionError(f"{whose} is no array of numbers; {remedy}") from error
     if wide.ndim != 1 or wide.size == 0 or (dimension is not None and wide.size != dimension):
-        raise DimensionError(
-            f"the embedding of {what} has shape {wide.shape}; this memory holds vectors of {dimension or 'one row'}; "
-            "use the embedder that the memory was made with, or run: fluxmem reindex"
-        )
-    if not np.isfinite(wide).all():
-        raise DimensionError(f"the embedding of {what} holds NaN or infinity; check the embedder, nothing was stored")
+        needed = "one row of numbers" if dimension is None else f"({dimension},)"
+        raise DimensionError(f"{whose} has shape {wide.shape}, and {needed} is needed; {remedy}")
     norm = np.linalg.norm(wide)
+    # Also of finite numbers, the length may be beyond any.
+    if not np.isfinite(norm):
+        raise DimensionError(f"{whose} holds NaN or infinity; {remedy}")
     if norm == 0:
-        raise DimensionError(f"the embedding of {what} has length zero and so no direction; nothing was stored")
+        raise DimensionError(f"{whose} holds only zeros: length zero, and so no direction; {remedy}")
     # A vector that is of unit length already keeps its bytes, so that storing it again changes nothing.
     unit: FloatArray = (wide if abs(norm - 1.0) < 1e-6 else wide / norm).astype(np.float32)
     return unit

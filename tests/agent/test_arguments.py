@@ -246,7 +246,7 @@ def test_forgetting_a_blank_source_is_refused_and_the_safe_way_is_named() -> Non
 @pytest.mark.parametrize(
     ("embedding", "problem"),
     [
-        ([1.0, 2.0], r"has shape \(2,\), and the embedder makes \(16,\)"),
+        ([1.0, 2.0], r"has shape \(2,\), and \(16,\) is needed"),
         ([float("nan")] * 16, "NaN or infinity"),
         ([0.0] * 16, "only zeros"),
         ("abc", "no array of numbers"),
