@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from evaluation.locomo import Conversation, load_conversations
 from evaluation.python_docs import Question, load_documents, load_questions
+from evaluation.remembering import Remembering
 from rank_bm25 import BM25Okapi
 
 from fluxmem_local import FluxMemAgent, FluxMemConfig
@@ -41,26 +42,6 @@ from fluxmem_local.types import FloatArray, Layer, Scope
 CUTS = (5, 10)
 WEIGHTS = ("dense", "bm25", "context", "statement", "speaker", "date")
 POOL = 100
-
-
-class Remembering(BaseEmbedder):
-    """Embeds each text once, so that the arms' times are without embedding."""
-
-    def __init__(self, inner: BaseEmbedder) -> None:
-        self.inner = inner
-        self.dimension = inner.dimension
-        self.vectors: dict[str, FloatArray] = {}
-
-    async def embed_text(self, text: str) -> FloatArray:
-        if text not in self.vectors:
-            self.vectors[text] = await self.inner.embed_text(text)
-        return self.vectors[text]
-
-    async def embed_batch(self, texts: Sequence[str]) -> FloatArray:
-        missing = [text for text in dict.fromkeys(texts) if text not in self.vectors]
-        if missing:
-            self.vectors.update(zip(missing, await self.inner.embed_batch(missing), strict=True))
-        return np.stack([self.vectors[text] for text in texts])
 
 
 @dataclass(frozen=True, slots=True)
