@@ -3,19 +3,26 @@
 from .edges import DistillEdge, Edge, GroundEdge, StepLinkEdge, edge_may_join
 from .edits import Edit
 from .nodes import EPISODE_STATUSES, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion, new_id, steps_of
+from .skill import Alternative, Followed, Pitfall, Skill, Slot, Step
 from .subgraph import Subgraph
 
 __all__ = [
     "EPISODE_STATUSES",
+    "Alternative",
     "DistillEdge",
     "Edge",
     "Edit",
     "EpisodicNode",
+    "Followed",
     "GroundEdge",
     "Node",
+    "Pitfall",
     "ProceduralNode",
     "SemanticNode",
+    "Skill",
     "SkillVersion",
+    "Slot",
+    "Step",
     "StepLinkEdge",
     "Subgraph",
     "edge_may_join",

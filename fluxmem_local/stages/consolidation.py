@@ -11,7 +11,7 @@ import numpy as np
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import NotFoundError
-from fluxmem_local.graph import DistillEdge, EpisodicNode, ProceduralNode
+from fluxmem_local.graph import DistillEdge, EpisodicNode, ProceduralNode, Skill
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
 from fluxmem_local.memory_store import MemoryStore, Outcome, Transaction
 from fluxmem_local.metrics import graph_pems
@@ -23,7 +23,6 @@ from .clustering import cluster_episodes, word_vectors
 from .evolution import Evidence, ReplayFn, evolve_skill
 from .families import Family, find_families, is_induced
 from .induction import induce_skill
-from .skills import Skill
 from .teaching import share_subject
 from .tidying import TidyPlan, apply_tidying, plan_tidying
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fluxmem_local.config import FluxMemConfig
-from fluxmem_local.graph import EpisodicNode, ProceduralNode, SkillVersion
+from fluxmem_local.graph import EpisodicNode, ProceduralNode, Skill, SkillVersion
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import Outcome
 from fluxmem_local.metrics import embedding_shift, skill_pems
@@ -18,7 +18,6 @@ from fluxmem_local.types import FloatArray
 
 from .advice import SkillWriter
 from .antiunification import words_of
-from .skills import Skill
 
 __all__ = ["Evidence", "Evolution", "ReplayFn", "evolve_skill"]
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 import regex
 
 from fluxmem_local.answers import usable_text
-from fluxmem_local.graph import EpisodicNode
+from fluxmem_local.graph import EpisodicNode, Pitfall, Skill, Slot, Step
 from fluxmem_local.text import tokenize
 
 from .antiunification import Pattern, Word, align, anti_unify, substitute, words_of
 from .rewriting import names_in
-from .skills import Pitfall, Skill, Slot, Step
 from .teaching import actions_of, is_content_word
 
 __all__ = ["grounded_text", "induce_skill"]

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxmem_local.graph import EpisodicNode
+from fluxmem_local.graph import EpisodicNode, Skill
 from fluxmem_local.stages.antiunification import align, anti_unify, similarity, words_of
 from fluxmem_local.stages.induction import grounded_text, induce_skill
-from fluxmem_local.stages.skills import Skill
 from fluxmem_local.stages.teaching import counts_as_success, share_subject
 
 

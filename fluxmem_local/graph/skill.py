@@ -1,0 +1,200 @@
+"""Skills as data: name, use, slots, steps with their support, pitfalls; and the text that a context shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, TypeVar
+
+from fluxmem_local.types import JsonObject
+
+__all__ = ["Alternative", "Followed", "Pitfall", "Skill", "Slot", "Step"]
+
+_MOST_EXAMPLES = 5
+_MOST_PITFALLS = 3
+_Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A parameter: its number from 1 on, a word for its kind, and the values seen, most frequent first."""
+
+    number: int
+    kind: str
+    values: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"<{self.number}:{self.kind}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """What other episodes did in a step's place, and which of them succeeded and failed."""
+
+    template: str
+    succeeded_ids: tuple[str, ...] = ()
+    failed_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What was observed right after a step, over the slots, and in how many successful episodes."""
+
+    text: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An action over the slots, the words that all its instances share, and the episodes that did it.
+
+    ``alternatives`` are most frequent first, as is ``followed_by``.
+    """
+
+    template: str
+    words: tuple[str, ...] = ()
+    succeeded_ids: tuple[str, ...] = ()
+    failed_ids: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    followed_by: tuple[Followed, ...] = ()
+
+    @property
+    def unsupported(self) -> bool:
+        """Whether no successful episode ever did it: a model or a person wrote it."""
+        return not self.succeeded_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pitfall:
+    """What ended failed episodes: the last action, what was said to it, and in which episodes.
+
+    ``final``: no episode ever did anything after it, so that there may be no way back from it.
+    """
+
+    action: str
+    feedback: str = ""
+    episode_ids: tuple[str, ...] = ()
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """A skill as induced from a cluster of episodes.
+
+    ``examples`` are the values that the slots had together, one tuple an episode. ``description`` is what a language
+    model added in words that the episodes hold; ``unsupported`` what it added that no successful episode shows.
+    """
+
+    name: str
+    use: str
+    steps: tuple[Step, ...]
+    slots: tuple[Slot, ...] = ()
+    examples: tuple[tuple[str, ...], ...] = ()
+    pitfalls: tuple[Pitfall, ...] = ()
+    description: str = ""
+    unsupported: tuple[str, ...] = ()
+
+    def described(self, description: str) -> Skill:
+        """Put another description in."""
+        return replace(self, description=description)
+
+    def render(self, *, examples: int = _MOST_EXAMPLES) -> str:
+        """Write the skill for a context: one statement a line, and no counts, so that more support changes nothing."""
+        lines = [f"When to use: {self.use}"]
+        if self.description:
+            lines.append(self.description)
+        for number, step in enumerate(self.steps, start=1):
+            ways = [step.template, *(other.template for other in step.alternatives)]
+            mark = " (unsupported: never seen to succeed)" if step.unsupported else ""
+            lines.append(f"{number}. {' | or: '.join(ways)}{mark}")
+        lines += [f"Unsupported, never seen to succeed: {text}" for text in self.unsupported]
+        lines += [
+            "Seen: "
+            + ", ".join(f"<{slot.number}> = {value}" for slot, value in zip(self.slots, values, strict=True) if value)
+            for values in self.examples[:examples]
+        ]
+        for pitfall in self.pitfalls[:_MOST_PITFALLS]:
+            warning = "Avoid, there was no way back" if pitfall.final else "Avoid"
+            lines.append(f"{warning}: {pitfall.action}" + (f" ({pitfall.feedback})" if pitfall.feedback else ""))
+        return "\n".join(lines)
+
+    def outline(self) -> JsonObject:
+        """Return what a program needs to follow the skill, as JSON data: counts in place of ids, nothing empty."""
+        return _filled(
+            {
+                "name": self.name,
+                "use": self.use,
+                "slots": [{"number": slot.number, "kind": slot.kind} for slot in self.slots],
+                "steps": [
+                    _filled(
+                        {
+                            "action": step.template,
+                            **_counts(step),
+                            "alternatives": [{"action": way.template, **_counts(way)} for way in step.alternatives],
+                            "followed_by": [{"text": seen.text, "count": seen.count} for seen in step.followed_by],
+                            "unsupported": step.unsupported,
+                        }
+                    )
+                    for step in self.steps
+                ],
+                "unsupported": list(self.unsupported),
+                "examples": [list(values) for values in self.examples],
+                "pitfalls": [
+                    _filled(
+                        {
+                            "action": pitfall.action,
+                            "feedback": pitfall.feedback,
+                            "failed": len(pitfall.episode_ids),
+                            "final": pitfall.final,
+                        }
+                    )
+                    for pitfall in self.pitfalls
+                ],
+            }
+        )
+
+    def to_dict(self) -> JsonObject:
+        """Return the skill as JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Skill:
+        """Read what ``to_dict`` gave, also after a way through JSON, and also what an earlier version wrote."""
+        given = {name: value for name, value in data.items() if name not in ("steps", "slots", "examples", "pitfalls")}
+        return _read(
+            cls,
+            {
+                "name": "",
+                "use": "",
+                **given,
+                "steps": tuple(
+                    _read(
+                        Step,
+                        {
+                            **step,
+                            "alternatives": tuple(_read(Alternative, each) for each in step.get("alternatives", ())),
+                            "followed_by": tuple(_read(Followed, each) for each in step.get("followed_by", ())),
+                        },
+                    )
+                    for step in data.get("steps", ())
+                ),
+                "slots": tuple(_read(Slot, slot) for slot in data.get("slots", ())),
+                "examples": tuple(tuple(values) for values in data.get("examples", ())),
+                "pitfalls": tuple(_read(Pitfall, pitfall) for pitfall in data.get("pitfalls", ())),
+            },
+        )
+
+
+def _read(kind: type[_Part], data: Mapping[str, Any]) -> _Part:
+    """Make a part from its fields; what it has no field for is of another version, and left out."""
+    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name in known}
+    return kind(**given)
+
+
+def _counts(way: Step | Alternative) -> dict[str, int]:
+    return {"succeeded": len(way.succeeded_ids), "failed": len(way.failed_ids)}
+
+
+def _filled(data: JsonObject) -> JsonObject:
+    return {name: value for name, value in data.items() if value not in ("", [], False)}
