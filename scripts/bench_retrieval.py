@@ -245,14 +245,14 @@ def show(title: str, measured: dict[str, Measured]) -> dict[str, Any]:
     return table
 
 
-async def learning(corpus: Corpus, questions: Sequence[Question]) -> dict[str, Any]:
+async def learning(title: str, corpus: Corpus, questions: Sequence[Question], lives: range) -> dict[str, Any]:
     """Live through tasks whose context lacks the evidence at first, then ask again in other words.
 
     A task succeeds once its evidence is in the context; the agent repairs by its own means. Asked anew are the reworded
     questions of those tasks, and all questions of which no task was: learning must not cost them anything.
     """
-    lived = [(asked, question) for asked, question in zip(corpus.asked, questions, strict=True) if question.reworded]
-    others = [asked for asked, question in zip(corpus.asked, questions, strict=True) if not question.reworded]
+    lived = [(corpus.asked[place], questions[place]) for place in lives]
+    others = [asked for place, asked in enumerate(corpus.asked) if place not in lives]
 
     async def recall(texts: Sequence[tuple[str, frozenset[str]]]) -> float:
         found = [len(evidence.intersection(await ours(corpus, text, 5))) / len(evidence) for text, evidence in texts]
@@ -273,7 +273,7 @@ async def learning(corpus: Corpus, questions: Sequence[Question]) -> dict[str, A
 
         solved += (await corpus.agent.run_task(asked.question, execute)).success
     after = await recall(again), await recall(untouched)
-    print(f"\nlearning: {len(lived)} tasks lived, {solved} solved; recall at 5 before and after")
+    print(f"\nlearning, {title}: {len(lived)} tasks lived, {solved} solved; recall at 5 before and after")
     print(f"  the same needs in other words  {before[0]:.3f}  {after[0]:.3f}")
     print(f"  questions without a task       {before[1]:.3f}  {after[1]:.3f}")
     return {"tasks": len(lived), "solved": solved, "reworded": [before[0], after[0]], "others": [before[1], after[1]]}
@@ -377,7 +377,11 @@ async def main() -> None:
         if "docs" in parts:
             figures["docs"] = show("Python's docstrings", await measure([corpus], arms, options.every))
         if "learning" in parts:
-            figures["learning"] = await learning(corpus, questions)
+            half = len(questions) // 2
+            figures["learning"] = await learning("first half", corpus, questions, range(half))
+            fresh, _ = await docs_corpus(embedder, llm)
+            figures["learning_unseen"] = await learning("second half", fresh, questions, range(half, len(questions)))
+            fresh.agent.close()
     if "speed" in parts:
         figures["speed"] = await speed([int(size) for size in options.sizes.split(",")], base)
     if options.json:
