@@ -12,7 +12,7 @@ import numpy as np
 from fluxmem_local.errors import MemoryDamagedError, StorageError
 from fluxmem_local.index import HNSWVectorStore, LexicalIndex
 from fluxmem_local.interfaces import BaseVectorStore
-from fluxmem_local.storage.codec import vector_from_blob
+from fluxmem_local.storage.codec import vector_of
 from fluxmem_local.storage.rows import generation_of, stored_dimension
 from fluxmem_local.types import FloatArray, Layer
 
@@ -157,11 +157,15 @@ class LayerIndex:
 
     def _embedded_since(self, connection: sqlite3.Connection, since: int) -> Iterator[tuple[Sequence[str], FloatArray]]:
         cursor = connection.execute(
-            "SELECT id, embedding FROM nodes WHERE layer = ? AND rev > ? AND embedding IS NOT NULL ORDER BY rev, key",
+            "SELECT id, embedding, vector_sum FROM nodes WHERE layer = ? AND rev > ? AND embedding IS NOT NULL "
+            "ORDER BY rev, key",
             (str(self.layer), since),
         )
         while rows := cursor.fetchmany(_BATCH):
-            yield [row["id"] for row in rows], np.stack([vector_from_blob(row["embedding"]) for row in rows])
+            yield (
+                [row["id"] for row in rows],
+                np.stack([vector for row in rows if (vector := vector_of(row)) is not None]),
+            )
 
 
 def _dimension_of(store: BaseVectorStore) -> int | None:

@@ -22,7 +22,7 @@ from fluxmem_local.storage.codec import (
     edge_from_row,
     node_from_row,
     scope_key,
-    vector_from_blob,
+    vector_of,
 )
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.filters import visible
@@ -167,15 +167,15 @@ class MemoryReader:
         Raises:
             NotFoundError: an unknown id.
         """
-        rows = self._rows(f"SELECT id, embedding FROM nodes WHERE id {IN_LIST}", [_listed(ids)])
-        blobs = {row["id"]: row["embedding"] for row in rows}
-        missing = [id for id in ids if id not in blobs]
+        rows = self._rows(f"SELECT id, embedding, vector_sum FROM nodes WHERE id {IN_LIST}", [_listed(ids)])
+        vectors = {row["id"]: vector_of(row) for row in rows}
+        missing = [id for id in ids if id not in vectors]
         if missing:
             raise NotFoundError(f"no node {missing[0]!r} in this memory; list the ids with: fluxmem search")
         matrix = np.zeros((len(ids), self.dimension or 0), dtype=np.float32)
         for place, id in enumerate(ids):
-            if blobs[id] is not None:
-                matrix[place] = vector_from_blob(blobs[id])
+            if (vector := vectors[id]) is not None:
+                matrix[place] = vector
         return matrix
 
     def nearest(

@@ -10,7 +10,7 @@ import numpy as np
 
 from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.index import ExactVectorStore, LexicalIndex, TermStatistics
-from fluxmem_local.storage.codec import unit_vector, vector_from_blob
+from fluxmem_local.storage.codec import unit_vector, vector_of
 from fluxmem_local.storage.filters import Condition
 from fluxmem_local.storage.rows import stored_dimension
 from fluxmem_local.text import tokenize_query
@@ -136,12 +136,12 @@ def _ids_of(connection: sqlite3.Connection, keys: Sequence[int]) -> list[str]:
 
 def _exact(connection: sqlite3.Connection, keys: Sequence[int], query: FloatArray, top_k: int) -> Hits:
     rows = connection.execute(
-        "SELECT id, embedding FROM nodes WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
+        "SELECT id, embedding, vector_sum FROM nodes WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
     ).fetchall()
     if not rows:
         return []
     store = ExactVectorStore(len(query))
-    store.add([row["id"] for row in rows], np.stack([vector_from_blob(row["embedding"]) for row in rows]))
+    store.add([row["id"] for row in rows], np.stack([vector for row in rows if (vector := vector_of(row)) is not None]))
     return store.search(query, top_k)
 
 

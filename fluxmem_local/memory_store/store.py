@@ -258,6 +258,7 @@ class MemoryStore(MemoryReader):
         if not self._forgot or self._database.in_transaction:
             return
         self._forgot = False
+        self._database.drop_migration_copies()
         for index in self._indices.values():
             index.drop_file()
             with self._searching(index.layer) as (_, connection, _dirty):

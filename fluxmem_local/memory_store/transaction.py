@@ -11,7 +11,7 @@ from typing import Any
 from fluxmem_local.errors import EmbedderMismatchError, InvalidInputError, NotFoundError
 from fluxmem_local.graph import Node, SemanticNode
 from fluxmem_local.storage.checks import EncodedNode, check_node
-from fluxmem_local.storage.codec import decode_json, encode_json, unit_vector, vector_to_blob
+from fluxmem_local.storage.codec import decode_json, encode_json, unit_vector, vector_sum, vector_to_blob
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.journal import record_version
 from fluxmem_local.storage.owner_process import OWNER
@@ -135,7 +135,7 @@ class Transaction(LinkChanges):
             columns["trial_of"] = None
         revision = self._touch()
         if changed or (vector is not None and vector_to_blob(vector) != old["embedding"]):
-            columns |= derived_columns(node.content, vector, revision)
+            columns |= derived_columns(node.id, node.content, vector, revision)
         self._connection.execute(
             f"UPDATE nodes SET {', '.join(f'{name} = :{name}' for name in columns)} WHERE id = :id", columns
         )
@@ -195,8 +195,11 @@ class Transaction(LinkChanges):
         ready = [self._vector(vector, id) for id, vector in zip(ids, vectors, strict=True)]
         revision = self._touch()
         self._connection.executemany(
-            "UPDATE nodes SET embedding = ?, rev = ? WHERE id = ?",
-            [(vector_to_blob(vector), revision, id) for id, vector in zip(ids, ready, strict=True)],
+            "UPDATE nodes SET embedding = ?, vector_sum = ?, rev = ? WHERE id = ?",
+            [
+                (blob, vector_sum(id, blob), revision, id)
+                for id, blob in zip(ids, map(vector_to_blob, ready), strict=True)
+            ],
         )
 
     @whole
@@ -296,7 +299,7 @@ class Transaction(LinkChanges):
     def _insert(self, encoded: EncodedNode, vector: FloatArray | None, trial_of: str | None) -> None:
         node = encoded.node
         columns = node_columns(node, encoded.metadata, encoded.payload) | {"trial_of": trial_of}
-        insert_node(self._connection, columns | derived_columns(node.content, vector, self._touch()))
+        insert_node(self._connection, columns | derived_columns(node.id, node.content, vector, self._touch()))
         if node.variant_of is None:
             allow_node(self._connection, node.id, node.layer, node.scope, node.content)
         if isinstance(node, SemanticNode) and node.variant_of is None:

@@ -15,7 +15,7 @@ from fluxmem_local.errors import MemoryDamagedError
 from fluxmem_local.graph import EpisodicNode, Node
 from fluxmem_local.graph.invariants import edge_problems, node_problems
 from fluxmem_local.index import HNSWVectorStore
-from fluxmem_local.storage.codec import EDGE_COLUMNS, NODE_COLUMNS, edge_from_row, node_from_row
+from fluxmem_local.storage.codec import EDGE_COLUMNS, NODE_COLUMNS, edge_from_row, node_from_row, vector_of
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.rows import generation_of, stored_dimension
 from fluxmem_local.text import content_key, tokenize
@@ -93,10 +93,10 @@ class _Checks:
         self.repairs: list[tuple[str, _Repair]] = []
         self.stale: list[LayerIndex] = []
         self._nodes: dict[str, Layer] = {}
-        self._vectors: dict[Layer, dict[str, bytes]] = {layer: {} for layer in Layer}
+        self._vectors: dict[str, dict[str, bytes]] = {layer: {} for layer in Layer}
         self._terms: dict[Layer, dict[str, int]] = {layer: {} for layer in Layer}
         self._running: set[str] = set()
-        self._broken: set[Layer] = set()
+        self._broken: set[str] = set()
 
     def database(self, connection: sqlite3.Connection) -> None:
         for row in connection.execute("PRAGMA integrity_check(20)").fetchall():
@@ -115,14 +115,15 @@ class _Checks:
         rows = connection.execute(f"SELECT {NODE_COLUMNS}, content_key, terms, trial_of FROM nodes ORDER BY key")
         for row in rows:
             self.counts["nodes"] += 1
+            self._embedding(row, dimension)
             try:
-                node = node_from_row(row)
+                node = node_from_row({**dict(row), "embedding": None})
             except MemoryDamagedError as error:
+                self._broken.add(row["layer"])
                 self.problems.append(str(error))
                 continue
             self._nodes[node.id] = node.layer
             self._derived(node, row)
-            self._embedding(node, row["embedding"], dimension)
             for problem in node_problems(node, row["trial_of"], self._running):
                 trial = not isinstance(node, EpisodicNode) or "trial" in problem
                 self._wrong(problem, _deleting("nodes", node.id, node.layer) if trial else None)
@@ -208,20 +209,28 @@ class _Checks:
                 ),
             )
 
-    def _embedding(self, node: Node, blob: bytes | None, dimension: int | None) -> None:
-        if blob is None or node.embedding is None:
-            return
-        norm = float(np.linalg.norm(node.embedding))
-        if len(node.embedding) == dimension and abs(norm - 1.0) <= _UNIT_ERROR:
-            self._vectors[node.layer][node.id] = blob
-            return
-        self._broken.add(node.layer)
+    def _embedding(self, row: sqlite3.Row, dimension: int | None) -> None:
+        try:
+            vector = vector_of(row)
+        except MemoryDamagedError:
+            problem = f"node {row['id']} has a damaged vector"
+        else:
+            if vector is None:
+                return
+            norm = float(np.linalg.norm(vector))
+            if len(vector) == dimension and abs(norm - 1.0) <= _UNIT_ERROR:
+                self._vectors.setdefault(row["layer"], {})[row["id"]] = row["embedding"]
+                return
+            problem = (
+                f"node {row['id']} has a vector of {len(vector)} numbers and length {norm:g}, not {dimension} and 1"
+            )
+        self._broken.add(row["layer"])
         self._wrong(
-            f"node {node.id} has a vector of {len(node.embedding)} numbers and length {norm:g}, not {dimension} and 1",
+            problem,
             _running(
                 "UPDATE nodes SET embedding = NULL, rev = (SELECT value + 1 FROM meta WHERE key = 'generation') "
-                "WHERE id = ?",
-                node.id,
+                "WHERE key = ?",
+                row["key"],
             ),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
 __all__ = [
     "EDGE_COLUMNS",
     "NODE_COLUMNS",
+    "content_sum",
     "decode_json",
     "edge_from_row",
     "edge_to_row",
@@ -35,12 +37,14 @@ __all__ = [
     "scope_key",
     "unit_vector",
     "vector_from_blob",
+    "vector_of",
+    "vector_sum",
     "vector_to_blob",
 ]
 
 NODE_COLUMNS = (
     "key, id, layer, state, scope_user, scope_agent, scope_session, variant_of, source, chunk_index, count, "
-    "created_at, metadata, content, embedding, payload"
+    "created_at, metadata, content, embedding, payload, content_sum, vector_sum"
 )
 EDGE_COLUMNS = "id, kind, source_id, target_id, weight, created_at, metadata, success_count, failure_count, step_index"
 _OTHER_EMBEDDER = (
@@ -78,7 +82,7 @@ def decode_json(text: str, what: str) -> Any:
         return {}
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise MemoryDamagedError(f"{what} is unreadable in the database ({error}); run: fluxmem verify") from error
 
 
@@ -114,6 +118,36 @@ def vector_to_blob(vector: FloatArray) -> bytes:
 def vector_from_blob(blob: bytes) -> FloatArray:
     """Read a vector, shape ``(d,)``."""
     return np.frombuffer(blob, dtype="<f4").astype(np.float32)
+
+
+def content_sum(id: str, content: str) -> int:
+    """Return the checksum that a node's row keeps of its id and content, since SQLite has none of its pages."""
+    return zlib.crc32(f"{id}\0{content}".encode())
+
+
+def vector_sum(id: str, blob: bytes | None) -> int | None:
+    """Return the checksum that a node's row keeps of its id and vector."""
+    return None if blob is None else zlib.crc32(blob, zlib.crc32(id.encode()))
+
+
+def vector_of(row: sqlite3.Row | Mapping[str, Any]) -> FloatArray | None:
+    """Read the vector, shape ``(d,)``, of a row that has ``id``, ``embedding`` and ``vector_sum``.
+
+    Raises:
+        MemoryDamagedError: it is not the one that was stored with this id.
+    """
+    blob = row["embedding"]
+    if blob is None:
+        return None
+    try:
+        if row["vector_sum"] in (None, vector_sum(row["id"], blob)):
+            return vector_from_blob(blob)
+    except (AttributeError, TypeError, ValueError):
+        pass
+    raise MemoryDamagedError(
+        f"the vector of node {row['id']!r:.200} is damaged in the database; to have it made anew: "
+        "fluxmem verify --fix, then fluxmem reindex"
+    )
 
 
 def scope_key(scope: Scope) -> str:
@@ -159,13 +193,15 @@ def node_from_row(row: sqlite3.Row | Mapping[str, Any]) -> Node:
     Raises:
         MemoryDamagedError: the row is none that this package wrote.
     """
-    what = f"node {row['id']!r}"
+    what = f"node {row['id']!r:.200}"
     payload = decode_json(row["payload"], what)
     try:
+        if row["content_sum"] not in (None, content_sum(row["id"], row["content"])):
+            raise ValueError("its text is not the one that was stored under this id")
         common: dict[str, Any] = {
             "id": row["id"],
             "content": row["content"],
-            "embedding": None if row["embedding"] is None else vector_from_blob(row["embedding"]),
+            "embedding": vector_of(row),
             "metadata": decode_json(row["metadata"], what),
             "created_at": row["created_at"],
             "scope": Scope(row["scope_user"], row["scope_agent"], row["scope_session"]),
@@ -181,7 +217,7 @@ def node_from_row(row: sqlite3.Row | Mapping[str, Any]) -> Node:
         payload["version_history"] = tuple(SkillVersion(**past) for past in payload["version_history"])
         payload["source_episode_ids"] = tuple(payload["source_episode_ids"])
         return ProceduralNode(**common, **payload)
-    except (TypeError, ValueError, KeyError) as error:
+    except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise MemoryDamagedError(f"{what} is unreadable in the database ({error}); run: fluxmem verify") from error
 
 

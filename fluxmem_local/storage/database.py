@@ -18,6 +18,7 @@ from fluxmem_local.errors import (
     StorageError,
 )
 
+from .database_file import REMEDY, check_file, copy_of, migration_copies, sync_folder
 from .lock import WriterLock
 from .read_only import is_read_only, resting, uri_of
 from .schema import APPLICATION_ID, SCHEMA_VERSION, migrate
@@ -25,9 +26,11 @@ from .schema import APPLICATION_ID, SCHEMA_VERSION, migrate
 __all__ = ["DATABASE_NAME", "Database"]
 
 DATABASE_NAME = "memory.sqlite3"
-_MAGIC = b"SQLite format 3\x00"
 _CHECKPOINT_MS = 2000
-_DAMAGE = ("malformed", "not a database", "no such table", "no such column", "database corruption")
+_DAMAGE = (
+    *("malformed", "not a database", "no such table", "no such column", "database corruption"),
+    "could not decode",
+)
 
 
 class Database:
@@ -66,7 +69,7 @@ class Database:
                 if self._writer.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
                     self.check_writable()
                     with self._lock.held():
-                        migrate(self._writer)
+                        self._migrate()
             except BaseException:
                 self._writer.close()
                 raise
@@ -133,10 +136,14 @@ class Database:
             else:
                 begin, commit, roll_back = "BEGIN IMMEDIATE", "COMMIT", ["ROLLBACK"]
             self._writer.execute(begin)
+            unchanged = self._writer.total_changes
             self._writer_thread = threading.get_ident()
             self._depth += 1
             try:
                 yield self._writer
+                if commit == "COMMIT" and self._writer.total_changes != unchanged:
+                    # So that each stretch of the log names the memory that it belongs to.
+                    self._writer.execute("UPDATE identity SET commits = commits + 1")
                 self._writer.execute(commit)
             except BaseException:
                 # A full disk makes SQLite roll back on its own.
@@ -203,7 +210,7 @@ class Database:
             raise MemoryDamagedError(f"{folder} is a file and no memory; name a folder, or make one: fluxmem init")
         file = folder / DATABASE_NAME
         if file.exists():
-            _check_file(file)
+            check_file(file)
             return
         if (folder / f"{DATABASE_NAME}-wal").exists() and (folder / f"{DATABASE_NAME}-wal").stat().st_size:
             raise MemoryDamagedError(
@@ -217,6 +224,19 @@ class Database:
             raise StorageError(
                 f"cannot make {folder}: {error.strerror or error}; choose a folder that you may write"
             ) from error
+
+    def _migrate(self) -> None:
+        """Bring an older memory to this version's tables, after a copy of it as it was."""
+        version = self._writer.execute("PRAGMA user_version").fetchone()[0]
+        if self.folder is not None and 0 < version < SCHEMA_VERSION:
+            copy_of(self._writer, self.folder / f"memory.schema-{version}.sqlite3")
+        migrate(self._writer)
+
+    def drop_migration_copies(self) -> None:
+        """Delete the copies that were made before the tables changed, since they hold what was forgotten since."""
+        if self.folder is not None:
+            for file in migration_copies(self.folder):
+                file.unlink(missing_ok=True)
 
     def _create(self) -> None:
         # Under another name first: a crash half-way leaves no file that looks like a damaged memory.
@@ -232,7 +252,7 @@ class Database:
         finally:
             connection.close()
         os.replace(half, self._file)
-        _sync_folder(self._file.parent)
+        sync_folder(self._file.parent)
 
     def _connect(self, *, unchanging: bool = False) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -291,10 +311,9 @@ class Database:
             text = str(error)
             if isinstance(error, sqlite3.IntegrityError):
                 raise InvalidInputError(f"{text}; the database refused it and nothing was stored") from error
-            if any(sign in text for sign in _DAMAGE):
+            if any(sign in text.lower() for sign in _DAMAGE):
                 raise MemoryDamagedError(
-                    f"the database in {where} is damaged ({text}); nothing was overwritten; "
-                    "bring it back from a copy, or import an export into a new memory: fluxmem import"
+                    f"the database in {where} is damaged ({text:.200}); nothing was overwritten; {REMEDY}"
                 ) from error
             if "locked" in text or "busy" in text:
                 raise MemoryLockedError(
@@ -308,33 +327,3 @@ class Database:
             raise StorageError(
                 f"{where} cannot be read or written ({text}); check free space and the folder's rights, then retry"
             ) from error
-
-
-def _check_file(file: Path) -> None:
-    """Look at the header with plain reads, so that a file that is none of ours is never touched."""
-    try:
-        with file.open("rb") as stream:
-            header = stream.read(100)
-        size = file.stat().st_size
-    except OSError as error:
-        raise StorageError(f"cannot read {file}: {error.strerror or error}; check the folder's rights") from error
-    advice = "nothing was overwritten; bring it back from a copy, or name another folder"
-    if len(header) < 100 or not header.startswith(_MAGIC):
-        raise MemoryDamagedError(f"{file} is no SQLite database, or a damaged one; {advice}")
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise MemoryDamagedError(f"{file} is a database of another program; {advice}")
-    log = file.with_name(f"{file.name}-wal")
-    if log.exists() and log.stat().st_size:
-        return  # a checkpoint may have been cut short, and the log completes the file
-    page_size = int.from_bytes(header[16:18], "big")
-    page_size = 65536 if page_size == 1 else page_size
-    if size < page_size * int.from_bytes(header[28:32], "big"):
-        raise MemoryDamagedError(f"{file} is cut off at {size} bytes; {advice}")
-
-
-def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

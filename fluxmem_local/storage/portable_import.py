@@ -149,7 +149,8 @@ class Importer:
     def _node(self, record: JsonObject) -> None:
         row = dict(record)
         row |= {f"scope_{part}": record["scope"].get(part) for part in ("user", "agent", "session")}
-        row |= {name: encode_json(record[name], name) for name in ("metadata", "payload")} | {"embedding": None}
+        row |= {name: encode_json(record[name], name) for name in ("metadata", "payload")}
+        row |= dict.fromkeys(("embedding", "content_sum", "vector_sum"))
         node = node_from_row(row)
         if isinstance(node, ProceduralNode):
             node = self._left_out.without_forgotten_sources(node)
@@ -172,7 +173,7 @@ class Importer:
             columns[name] = self._ids.get(record[name], record[name])
             if columns[name] is not None:
                 self._pending.append((self._counts["num_nodes"], node.id, columns[name]))
-        insert_node(self._connection, columns | derived_columns(node.content, vector, self._revision))
+        insert_node(self._connection, columns | derived_columns(node.id, node.content, vector, self._revision))
         self._counts["num_nodes"] += 1
         self._counts["num_unembedded"] += vector is None
 

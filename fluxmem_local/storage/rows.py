@@ -10,7 +10,7 @@ from fluxmem_local.graph import Node, SemanticNode
 from fluxmem_local.text import content_key, tokenize
 from fluxmem_local.types import FloatArray, Scope
 
-from .codec import vector_to_blob
+from .codec import content_sum, vector_sum, vector_to_blob
 from .times import validity
 
 __all__ = [
@@ -82,13 +82,16 @@ def node_columns(node: Node, metadata: str, payload: str) -> dict[str, Any]:
     }
 
 
-def derived_columns(content: str, vector: FloatArray | None, revision: int) -> dict[str, Any]:
+def derived_columns(id: str, content: str, vector: FloatArray | None, revision: int) -> dict[str, Any]:
     """Return what changes together with a content, and the generation of that change."""
+    blob = None if vector is None else vector_to_blob(vector)
     return {
         "rev": revision,
         "content_key": content_key(content),
-        "embedding": None if vector is None else vector_to_blob(vector),
+        "embedding": blob,
         "terms": "\n".join(tokenize(content)),
+        "content_sum": content_sum(id, content),
+        "vector_sum": vector_sum(id, blob),
     }
 
 

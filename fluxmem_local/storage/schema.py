@@ -9,9 +9,10 @@ from contextlib import suppress
 
 from fluxmem_local.errors import InvalidInputError, SchemaVersionError
 
+from .codec import content_sum, vector_sum
 from .times import VALID_FROM, VALID_TO, validity
 
-__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "migrate"]
+__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "migrate", "renew_identity"]
 
 # "FXMM": marks a SQLite file as a memory of this package.
 APPLICATION_ID = 0x46584D4D
@@ -174,7 +175,19 @@ ALTER TABLE versions ADD COLUMN old_embedding BLOB;
 CREATE INDEX versions_by_time ON versions (at);
 """
 
-_MIGRATIONS = (_FIRST, _SECOND, _THIRD)
+# What tells damage that SQLite doesn't see, and another memory's log: checksums of text and vector with the id, and the
+# memory's identity, which every commit writes anew. `reembedded` has the vectors of the embedder that is to come.
+_FOURTH = """
+ALTER TABLE nodes ADD COLUMN content_sum INTEGER;
+ALTER TABLE nodes ADD COLUMN vector_sum INTEGER;
+CREATE TABLE identity (uuid TEXT NOT NULL, commits INTEGER NOT NULL);
+CREATE TABLE reembedded (node INTEGER PRIMARY KEY REFERENCES nodes (key) ON DELETE CASCADE, embedding BLOB NOT NULL);
+CREATE TRIGGER reembedded_too_early AFTER UPDATE OF content ON nodes WHEN old.content != new.content BEGIN
+    DELETE FROM reembedded WHERE node = new.key;
+END;
+"""
+
+_MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH)
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 
@@ -196,13 +209,33 @@ def migrate(connection: sqlite3.Connection) -> None:
         try:
             if _MIGRATIONS[number] is _THIRD:
                 _fill_validity(connection)
+            elif _MIGRATIONS[number] is _FOURTH:
+                _fill_sums(connection)
+                renew_identity(connection)
             connection.execute(f"PRAGMA user_version = {number + 1}")
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-    if not found:
-        connection.execute("INSERT INTO meta VALUES ('uuid', ?)", (uuid.uuid4().hex,))
+
+
+def renew_identity(connection: sqlite3.Connection) -> None:
+    """Make the memory one of its own, which another one's log does not fit."""
+    connection.execute("DELETE FROM identity")
+    connection.execute("INSERT INTO identity VALUES (?, 0)", (uuid.uuid4().hex,))
+
+
+def _fill_sums(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM meta WHERE key = 'uuid'")
+    last = -1
+    while rows := connection.execute(
+        "SELECT key, id, content, embedding FROM nodes WHERE key > ? ORDER BY key LIMIT 1000", (last,)
+    ).fetchall():
+        connection.executemany(
+            "UPDATE nodes SET content_sum = ?, vector_sum = ? WHERE key = ?",
+            [(content_sum(id, content), vector_sum(id, blob), key) for key, id, content, blob in rows],
+        )
+        last = rows[-1][0]
 
 
 def _fill_validity(connection: sqlite3.Connection) -> None:
