@@ -5,6 +5,7 @@ from .edits import Edit
 from .nodes import EPISODE_STATUSES, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion, new_id, steps_of
 from .skill import Alternative, Followed, Pitfall, Skill, Slot, Step
 from .subgraph import Subgraph
+from .templates import bind, fill, slots_in
 
 __all__ = [
     "EPISODE_STATUSES",
@@ -25,7 +26,10 @@ __all__ = [
     "Step",
     "StepLinkEdge",
     "Subgraph",
+    "bind",
     "edge_may_join",
+    "fill",
     "new_id",
+    "slots_in",
     "steps_of",
 ]
