@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
+from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.types import JsonObject
 
 __all__ = ["Alternative", "Followed", "Pitfall", "Skill", "Slot", "Step"]
 
 _MOST_EXAMPLES = 5
 _MOST_PITFALLS = 3
+_MOST_EXAMPLES_OF_OUTLINE = 12
+_SIMPLE: Mapping[Any, type] = {"str": str, "int": int, "bool": bool}
 _Part = TypeVar("_Part")
 
 
@@ -68,7 +71,7 @@ class Step:
 class Pitfall:
     """What ended failed episodes: the last action, what was said to it, and in which episodes.
 
-    ``final``: no episode ever did anything after it, so that there may be no way back from it.
+    ``final``: it was over then, and not for lack of time; there may be no way back from such an action.
     """
 
     action: str
@@ -114,11 +117,11 @@ class Skill:
             for values in self.examples[:examples]
         ]
         for pitfall in self.pitfalls[:_MOST_PITFALLS]:
-            warning = "Avoid, there was no way back" if pitfall.final else "Avoid"
+            warning = "Avoid, it ended the task" if pitfall.final else "Avoid"
             lines.append(f"{warning}: {pitfall.action}" + (f" ({pitfall.feedback})" if pitfall.feedback else ""))
         return "\n".join(lines)
 
-    def outline(self) -> JsonObject:
+    def outline(self, *, examples: int = _MOST_EXAMPLES_OF_OUTLINE) -> JsonObject:
         """Return what a program needs to follow the skill, as JSON data: counts in place of ids, nothing empty."""
         return _filled(
             {
@@ -138,7 +141,7 @@ class Skill:
                     for step in self.steps
                 ],
                 "unsupported": list(self.unsupported),
-                "examples": [list(values) for values in self.examples],
+                "examples": [list(values) for values in self.examples[:examples]],
                 "pitfalls": [
                     _filled(
                         {
@@ -158,38 +161,55 @@ class Skill:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Skill:
-        """Read what ``to_dict`` gave, also after a way through JSON, and also what an earlier version wrote."""
-        given = {name: value for name, value in data.items() if name not in ("steps", "slots", "examples", "pitfalls")}
-        return _read(
-            cls,
-            {
-                "name": "",
-                "use": "",
-                **given,
-                "steps": tuple(
-                    _read(
-                        Step,
-                        {
-                            **step,
-                            "alternatives": tuple(_read(Alternative, each) for each in step.get("alternatives", ())),
-                            "followed_by": tuple(_read(Followed, each) for each in step.get("followed_by", ())),
-                        },
-                    )
-                    for step in data.get("steps", ())
-                ),
-                "slots": tuple(_read(Slot, slot) for slot in data.get("slots", ())),
-                "examples": tuple(tuple(values) for values in data.get("examples", ())),
-                "pitfalls": tuple(_read(Pitfall, pitfall) for pitfall in data.get("pitfalls", ())),
-            },
-        )
+    def from_dict(cls, data: Any) -> Skill:
+        """Read what ``to_dict`` gave, also after a way through JSON, and also what an earlier version wrote.
+
+        Raises:
+            InvalidInputError: it is nothing of the kind.
+        """
+        try:
+            steps = tuple(
+                _read(
+                    Step,
+                    {
+                        **step,
+                        "alternatives": tuple(_read(Alternative, each) for each in step.get("alternatives", ())),
+                        "followed_by": tuple(_read(Followed, each) for each in step.get("followed_by", ())),
+                    },
+                )
+                for step in data["steps"]
+            )
+            slots = tuple(_read(Slot, slot) for slot in data.get("slots", ()))
+            examples = tuple(_of_texts(values, len(slots)) for values in data.get("examples", ()))
+            pitfalls = tuple(_read(Pitfall, pitfall) for pitfall in data.get("pitfalls", ()))
+            parts = {"steps": steps, "slots": slots, "examples": examples, "pitfalls": pitfalls}
+            return _read(cls, {"name": "", "use": "", **data, **parts})
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise InvalidInputError(
+                f"this is no structure of a skill ({error}); give what Skill.to_dict wrote"
+            ) from None
 
 
 def _read(kind: type[_Part], data: Mapping[str, Any]) -> _Part:
     """Make a part from its fields; what it has no field for is of another version, and left out."""
-    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name in known}
+    given: dict[str, Any] = {}
+    for each in fields(kind):  # type: ignore[arg-type]
+        if each.name in data:
+            value = data[each.name]
+            if each.type == "tuple[str, ...]":
+                value = _of_texts(value)
+            elif each.type in _SIMPLE and type(value) is not _SIMPLE[each.type]:
+                raise TypeError(f"{each.name} is {value!r:.60}")
+            given[each.name] = value
     return kind(**given)
+
+
+def _of_texts(values: Any, number: int | None = None) -> tuple[str, ...]:
+    if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{values!r:.60} is no list of texts")
+    if number is not None and len(values) != number:
+        raise ValueError(f"{values!r:.60} has not one value for each of {number} slots")
+    return tuple(values)
 
 
 def _counts(way: Step | Alternative) -> dict[str, int]:
@@ -197,4 +217,4 @@ def _counts(way: Step | Alternative) -> dict[str, int]:
 
 
 def _filled(data: JsonObject) -> JsonObject:
-    return {name: value for name, value in data.items() if value not in ("", [], False)}
+    return {name: value for name, value in data.items() if value is not False and value not in ("", [])}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, Subgraph
+from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, Skill, Subgraph
 from fluxmem_local.types import Layer
 
-from .markup import attributes, escape, shorten
+from .markup import attributes, escape, json_attribute, shorten
 
 __all__ = ["RenderedContext", "render_episode", "serialize_context"]
 
@@ -39,11 +41,17 @@ def serialize_context(subgraph: Subgraph, *, token_budget: int, count_tokens: Ca
     The first node of each layer comes in before the second of any, and so on; what no longer fits is left out whole,
     from the end, and counted in the layer's ``omitted``. A layer's first node is shortened rather than left out. The
     task is written in full even if it alone is over the budget; the observation is shortened. Every text that is not
-    whole ends with an ellipsis, and its element says ``shortened="true"``.
+    whole ends with an ellipsis, and its element says ``shortened="true"``. A skill's structure stands in its element as
+    the attribute ``structure``, a JSON object (``Skill.outline``); it goes before its text does.
     """
     frame = _Frame(subgraph, token_budget, count_tokens)
-    pieces = {node.id: _render(node, _WHOLE) for node in subgraph.nodes}
+    pieces = {node.id: _render(node, _WHOLE, _structure(node)) for node in subgraph.nodes}
     costs = {id: count_tokens(piece) for id, piece in pieces.items()}
+
+    def put(node: Node, piece: str) -> None:
+        pieces[node.id] = piece
+        costs[node.id] = count_tokens(piece)
+
     layers: dict[Layer, tuple[Node, ...]] = {
         Layer.SEMANTIC: subgraph.semantic,
         Layer.EPISODIC: subgraph.episodic,
@@ -57,8 +65,7 @@ def serialize_context(subgraph: Subgraph, *, token_budget: int, count_tokens: Ca
     for position, node in enumerate(firsts):
         share = left // (len(firsts) - position)
         if costs[node.id] > share:
-            pieces[node.id] = _fit(node, share, count_tokens)
-            costs[node.id] = count_tokens(pieces[node.id])
+            put(node, _fit(node, share, count_tokens))
         if pieces[node.id]:
             chosen[node.layer].append(node.id)
             order.append(node.id)
@@ -67,6 +74,8 @@ def serialize_context(subgraph: Subgraph, *, token_budget: int, count_tokens: Ca
     for place in range(1, max((len(nodes) for nodes in layers.values()), default=0)):
         for layer in sorted(open_layers, key=list(Layer).index):
             nodes = layers[layer]
+            if place < len(nodes) and costs[nodes[place].id] > left:
+                put(nodes[place], _render(nodes[place], _WHOLE))
             if place >= len(nodes) or costs[nodes[place].id] > left:
                 # A worse memory must not overtake a better one because it is shorter.
                 open_layers.discard(layer)
@@ -135,7 +144,7 @@ class _Frame:
 
 
 def _fit(node: Node, budget: int, count_tokens: Callable[[str], int]) -> str:
-    """Render a node shortened to ``budget`` tokens; "" when no use would be left of it."""
+    """Render a node without structure, shortened to ``budget`` tokens; "" when no use would be left of it."""
     longest = max(len(node.content), *(len(text) for text in _texts(node)))
     return _longest(lambda max_chars: _render(node, max_chars), longest, budget, count_tokens, least=_LEAST_CHARS)
 
@@ -156,15 +165,26 @@ def _longest(
     return best
 
 
-def _render(node: Node, max_chars: int) -> str:
+def _render(node: Node, max_chars: int, structure: str = "") -> str:
     """Write one node; each of its texts has at most ``max_chars`` characters."""
     if isinstance(node, EpisodicNode):
         return _render_episode(node, max_chars)
     if isinstance(node, ProceduralNode):
         pems = None if node.pems_score is None else f"{node.pems_score:.4f}"
-        return _element("skill", node.skill_text, max_chars, id=node.id, version=node.version, pems=pems)
+        element = _element("skill", node.skill_text, max_chars, id=node.id, version=node.version, pems=pems)
+        tag, rest = element.split(">", 1)
+        return f"{tag}{structure}>{rest}"
     source = shorten(node.source, _MAX_SOURCE_CHARS) or None
     return _element("fact", node.content, max_chars, id=node.id, source=source)
+
+
+def _structure(node: Node) -> str:
+    data = node.metadata.get("structure") if isinstance(node, ProceduralNode) else None
+    if data:
+        # Metadata may hold anything; the text does without it.
+        with suppress(InvalidInputError):
+            return json_attribute("structure", Skill.from_dict(data).outline())
+    return ""
 
 
 def _element(tag: str, text: str, max_chars: int, **values: object) -> str:

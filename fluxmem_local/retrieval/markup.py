@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
-__all__ = ["attributes", "escape", "shorten"]
+from fluxmem_local.types import JsonObject
+
+__all__ = ["attributes", "escape", "json_attribute", "shorten"]
 
 # Everything that XML 1.0 has no way to write, not even escaped.
 _UNWRITABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -27,6 +30,12 @@ def attributes(values: Mapping[str, object]) -> str:
         for name, value in values.items()
         if value is not None
     )
+
+
+def json_attribute(name: str, value: JsonObject) -> str:
+    """Write JSON as an attribute in single quotes, with a leading space: its own quotes stay as they are."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return f" {name}='{escape(text).replace(chr(39), '&apos;')}'"
 
 
 def shorten(text: str, max_chars: int) -> str:

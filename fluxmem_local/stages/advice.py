@@ -9,7 +9,7 @@ from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.interfaces import BaseLLM, approximate_tokens
 from fluxmem_local.retrieval import render_episode
 
-from .induction import grounded_text
+from .grounding import grounded_text
 
 __all__ = ["SkillWriter"]
 

@@ -13,7 +13,7 @@ from fluxmem_local.text import is_blank, is_question
 from .antiunification import words_of
 from .execution import ANSWERED
 
-__all__ = ["actions_of", "counts_as_success", "is_content_word", "share_subject"]
+__all__ = ["actions_of", "counts_as_success", "followed", "is_content_word", "share_subject"]
 
 # A family's subject are the words in this part of its tasks, and this part of a task's words it must be on average.
 _MOST_TASKS = 0.8
@@ -56,6 +56,16 @@ def share_subject(episodes: Sequence[EpisodicNode]) -> bool:
 def actions_of(episode: EpisodicNode) -> list[str]:
     """Return what was done in an episode, each action as one line."""
     return [" ".join(action.split()) for _, action in episode.trajectory if not is_blank(action)]
+
+
+def followed(episode: EpisodicNode) -> list[str]:
+    """Return what was observed after each action of ``actions_of``, as one line; after the last one, the feedback."""
+    seen = [*(observation for observation, _ in episode.trajectory[1:]), episode.feedback]
+    return [
+        " ".join(after.split())
+        for (_, action), after in zip(episode.trajectory, seen, strict=True)
+        if not is_blank(action)
+    ]
 
 
 def is_content_word(word: str) -> bool:

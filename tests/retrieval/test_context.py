@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -258,3 +259,69 @@ async def test_a_budget_is_kept_by_the_models_own_tokenizer(budget: int) -> None
             next_id = best[len(shown)]
             cost = llm.count_tokens(f'<fact id="{next_id}">{agent.get(next_id).content}</fact>')
             assert llm.count_tokens(rendered) + cost > budget - 16
+
+
+STRUCTURE = {
+    "name": "average",
+    "use": "average the <1:item> by 'country'",
+    "slots": [{"number": 1, "kind": "item", "values": ["medals"]}],
+    "steps": [
+        {
+            "template": "sum <1:item> & divide",
+            "words": ["sum"],
+            "succeeded_ids": ["a", "b", "c"],
+            "failed_ids": ["d"],
+            "alternatives": [{"template": "mean(<1:item>)", "succeeded_ids": ["e"], "failed_ids": []}],
+            "followed_by": [{"text": '3.5 "medals"', "count": 2}],
+        },
+        {"template": "print it"},
+    ],
+    "examples": [["medals"]],
+    "pitfalls": [{"action": "drop table", "feedback": "gone", "episode_ids": ["d"], "final": True}],
+}
+STRUCTURED = ProceduralNode(id="s1", skill_text="sum and divide", metadata={"structure": STRUCTURE})
+
+
+def test_a_program_reads_the_structure_of_a_skill() -> None:
+    tree = ET.fromstring(serialize(Subgraph(task="t", procedural=(STRUCTURED,))).text)
+    skill = tree.find("procedural_memory/skill")
+    assert skill is not None
+    assert skill.text == "sum and divide"
+    assert json.loads(skill.attrib["structure"]) == {
+        "name": "average",
+        "use": "average the <1:item> by 'country'",
+        "slots": [{"number": 1, "kind": "item"}],
+        "steps": [
+            {
+                "action": "sum <1:item> & divide",
+                "succeeded": 3,
+                "failed": 1,
+                "alternatives": [{"action": "mean(<1:item>)", "succeeded": 1, "failed": 0}],
+                "followed_by": [{"text": '3.5 "medals"', "count": 2}],
+            },
+            {"action": "print it", "succeeded": 0, "failed": 0, "unsupported": True},
+        ],
+        "examples": [["medals"]],
+        "pitfalls": [{"action": "drop table", "feedback": "gone", "failed": 1, "final": True}],
+    }
+
+
+def test_the_structure_goes_before_the_text_does() -> None:
+    other = ProceduralNode(id="s2", skill_text="other", metadata={"structure": STRUCTURE})
+    subgraph = Subgraph(task="t", procedural=(STRUCTURED, other))
+    whole = serialize(subgraph)
+    for budget in range(whole.num_tokens, 40, -1):
+        rendered = serialize(subgraph, budget)
+        skills = ET.fromstring(rendered.text).findall("procedural_memory/skill")
+        assert rendered.num_tokens <= budget
+        assert skills[0].text == "sum and divide"
+        if not any("structure" in skill.attrib for skill in skills):
+            break
+    else:
+        pytest.fail("the structure was never left out")
+
+
+@pytest.mark.parametrize("structure", [[], "text", {"steps": 3}, {"steps": [{"template": 5}]}, None])
+def test_a_skill_with_a_structure_that_is_none_shows_its_text(structure: object) -> None:
+    node = ProceduralNode(id="s1", skill_text="plain", metadata={"structure": structure})
+    assert '<skill id="s1" version="1">plain</skill>' in serialize(Subgraph(task="t", procedural=(node,))).text

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxmem_local.graph import EpisodicNode, Skill
+from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.graph import Alternative, EpisodicNode, Followed, Skill, Step
 from fluxmem_local.stages.antiunification import align, anti_unify, similarity, words_of
-from fluxmem_local.stages.induction import grounded_text, induce_skill
+from fluxmem_local.stages.grounding import grounded_text
+from fluxmem_local.stages.induction import induce_skill
 from fluxmem_local.stages.teaching import counts_as_success, share_subject
 
 
@@ -121,8 +123,100 @@ class TestInduction:
             ("put coat in desk", "no reward", ("e7", "e8")),
             ("eat hat", "", ("e9",)),
         ]
-        assert skill.render().endswith("Avoid: put coat in desk (no reward)\nAvoid: eat hat")
+        assert skill.render().endswith(
+            "Avoid, it ended the task: put coat in desk (no reward)\nAvoid, it ended the task: eat hat"
+        )
         assert skill.steps[0].failed_ids == ("e7",)
+
+    def test_what_others_did_in_a_steps_place_is_its_alternative(self) -> None:
+        ways = (("light stove", "e1"), ("light stove", "e2"), ("light stove", "e3"), ("start blast furnace", "e4"))
+        lives = [
+            EpisodicNode(
+                id=id,
+                task_description=f"melt the {metal}",
+                trajectory=(
+                    ("a kitchen", f"take {metal}"),
+                    (f"you have {metal}", heat),
+                    ("it is hot", f"pour {metal}"),
+                ),
+                success=True,
+                feedback=f"the {metal} is liquid",
+                created_at=1.0,
+            )
+            for (heat, id), metal in zip(ways, ("lead", "tin", "zinc", "iron"), strict=True)
+        ]
+        burnt = lived(9, "melt the gold", "take gold", "start blast furnace", success=False, feedback="burnt")
+        skill = induce_skill(lives, [burnt])
+        assert [step.template for step in skill.steps] == ["take <1:item>", "light stove", "pour <1:item>"]
+        assert skill.steps[1].alternatives == (
+            Alternative(template="start blast furnace", succeeded_ids=("e4",), failed_ids=("e9",)),
+        )
+        assert skill.steps[0].alternatives == skill.steps[2].alternatives == ()
+        assert skill.render().splitlines()[2] == "2. light stove | or: start blast furnace"
+        assert [step.followed_by for step in skill.steps] == [
+            (Followed(text="you have <1:item>", count=4),),
+            (Followed(text="it is hot", count=3),),
+            (Followed(text="the <1:item> is liquid", count=4),),
+        ]
+
+    def test_a_step_without_a_majority_way_has_the_most_frequent_one_first(self) -> None:
+        ways = ("go north", "go north", "go north", "swim over", "swim over", "fly")
+        skill = induce_skill(
+            [
+                lived(number, "reach the far hut", "take map", way, "enter hut")
+                for number, way in enumerate(ways, start=1)
+            ]
+        )
+        assert [step.template for step in skill.steps] == ["take map", "go north", "enter hut"]
+        others = [(other.template, other.succeeded_ids) for other in skill.steps[1].alternatives]
+        assert others == [("swim over", ("e4", "e5")), ("fly", ("e6",))]
+
+    def test_only_what_nothing_like_it_ever_went_on_after_ends_a_task(self) -> None:
+        wrong = [
+            lived(7, "put the hat away", "take hat", "eat hat", success=False, feedback="you die"),
+            lived(8, "put the cap away", "open box", "take cap", "open lid", "open bin", success=False),
+        ]
+        skill = induce_skill(COATS, wrong)
+        assert {pitfall.action: pitfall.final for pitfall in skill.pitfalls} == {"eat hat": True, "open bin": False}
+        assert skill.render().endswith("Avoid, it ended the task: eat hat (you die)\nAvoid: open bin")
+
+    def test_a_step_that_no_success_did_is_unsupported(self) -> None:
+        skill = Skill(name="s", use="u", steps=(Step(template="rm -rf x"), Step(template="ls", succeeded_ids=("e1",))))
+        assert [step.unsupported for step in skill.steps] == [True, False]
+        assert skill.render().splitlines()[1:] == ["1. rm -rf x (unsupported: never seen to succeed)", "2. ls"]
+
+    def test_what_an_earlier_version_stored_is_read(self) -> None:
+        old = {
+            "name": "put-away",
+            "use": "put the <1:item> away",
+            "steps": [{"template": "take <1:item>", "words": ["take"], "succeeded_ids": ["e1"], "failed_ids": []}],
+            "slots": [{"number": 1, "kind": "item", "values": ["cup"]}],
+            "examples": [["cup"]],
+            "pitfalls": [{"action": "eat cup", "feedback": "", "episode_ids": ["e2"]}],
+            "description": "",
+            "of a later version": 1,
+        }
+        skill = Skill.from_dict(old)
+        assert (skill.steps[0].alternatives, skill.steps[0].followed_by, skill.pitfalls[0].final) == ((), (), False)
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            None,
+            [],
+            "text",
+            {},
+            {"steps": 1},
+            {"steps": [{}]},
+            {"steps": [{"template": 1}]},
+            {"steps": [{"template": "a", "succeeded_ids": "e1"}]},
+            {"steps": [], "slots": [{"number": 1, "kind": "item"}], "examples": [["a", "b"]]},
+            {"steps": [], "name": 3},
+        ],
+    )
+    def test_what_is_no_structure_is_refused(self, data: object) -> None:
+        with pytest.raises(InvalidInputError, match="no structure of a skill"):
+            Skill.from_dict(data)
 
     def test_the_structure_survives_json(self) -> None:
         failure = lived(9, "put the hat away", "eat hat", success=False)
