@@ -33,6 +33,7 @@ from .tasks import TaskRunner
 if TYPE_CHECKING:
     from fluxmem_local.stages.consolidation import ConsolidationReport
     from fluxmem_local.stages.evolution import ReplayFn
+    from fluxmem_local.storage.backup import BackupReport
     from fluxmem_local.storage.portable import ImportReport
 
 __all__ = ["CONFIGURED", "Configured", "FluxMemAgent"]
@@ -149,6 +150,22 @@ class FluxMemAgent:
         )
         agent._own_models = tuple(model for model in (own_llm, own_embedder) if model is not None)
         return agent
+
+    @staticmethod
+    def restore(backup: str | os.PathLike[str], path: str | os.PathLike[str]) -> BackupReport:
+        """Make a memory at ``path``, where there is none, from what ``backup`` wrote; the backup stays as it is.
+
+        Raises:
+            InvalidInputError: there is a memory at ``path`` already.
+            MemoryNotFoundError: there is no backup.
+            MemoryDamagedError: the backup is damaged; nothing was made.
+            SchemaVersionError: a newer version of this package wrote it; nothing was made.
+            StorageError: the place cannot be written, or is full.
+        """
+        # Here, because a verb such as `stats` should start without it.
+        from fluxmem_local.storage.backup import restore
+
+        return restore(check_folder(backup), check_folder(path))
 
     async def add_knowledge(
         self,
@@ -481,6 +498,15 @@ class FluxMemAgent:
         """
         check_file(file, "read")
         return self._store.import_lines(file)
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Copy what is committed now into a folder without a memory, while others go on reading and writing.
+
+        Raises:
+            InvalidInputError: there is a memory already.
+            StorageError: the place cannot be written, or is full.
+        """
+        return self._store.backup(path)
 
     def get(self, id: str, *, scope: _Scoped = None) -> Node:
         """Return a node; ``scope`` says who asks, None sees everything.

@@ -19,6 +19,7 @@ from fluxmem_local.retrieval import AsOf, Hit
 from fluxmem_local.stages.consolidation import ConsolidationReport
 from fluxmem_local.stages.evolution import ReplayFn
 from fluxmem_local.stages.execution import ExecuteFn
+from fluxmem_local.storage.backup import BackupReport
 from fluxmem_local.storage.portable import ImportReport
 from fluxmem_local.types import Layer, Scope
 
@@ -296,6 +297,15 @@ class FluxMem:
     def rebuild_indices(self) -> None:
         """Build the vector and word indices anew from the stored nodes."""
         self._agent.rebuild_indices()
+
+    @staticmethod
+    def restore(backup: str | os.PathLike[str], path: str | os.PathLike[str]) -> BackupReport:
+        """Make a memory at ``path``, where there is none, from what ``backup`` wrote."""
+        return FluxMemAgent.restore(backup, path)
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Copy what is committed now into a folder without a memory, while others go on reading and writing."""
+        return self._agent.backup(path)
 
     def export(self, file: IO[str], *, scope: _Scoped = None) -> int:
         """Write the memory, or what a scope sees of it, as JSON Lines and return their number."""

@@ -40,6 +40,8 @@ _VERBS: dict[str, tuple[str, str]] = {
     "reindex": ("upkeep", "Embed what has no vector and rebuild the indices."),
     "export": ("exchange", "Write the memory as JSON Lines."),
     "import": ("exchange", "Read JSON Lines that export wrote."),
+    "backup": ("backups", "Copy the memory while others work with it."),
+    "restore": ("backups", "Make a memory from a backup."),
     "graph": ("exchange", "Write the graph as one HTML page."),
     "models": ("models", "List, check and prepare the local models."),
     "doctor": ("upkeep", "Check installation, models and memory."),

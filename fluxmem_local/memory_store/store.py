@@ -17,7 +17,7 @@ from fluxmem_local.errors import (
     StorageError,
 )
 from fluxmem_local.interfaces import BaseVectorStore
-from fluxmem_local.storage import portable
+from fluxmem_local.storage import backup, portable
 from fluxmem_local.storage.checks import check_folder
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.rows import generation_of, next_generation, read_fact, set_fact
@@ -198,6 +198,15 @@ class MemoryStore(MemoryReader):
             set_fact(connection, "fingerprint", fingerprint)
             set_fact(connection, "dimension", str(dimension))
         self._embedder = fingerprint
+
+    def backup(self, path: str | os.PathLike[str]) -> backup.BackupReport:
+        """Copy what is committed now into a folder without a memory, while others go on reading and writing.
+
+        Raises:
+            InvalidInputError: there is a memory already, or the call came inside a transaction.
+            StorageError: the place cannot be written, or is full.
+        """
+        return backup.back_up(self._database, check_folder(path))
 
     def export_lines(self) -> Iterator[str]:
         """Write the whole memory as JSON Lines; see ``storage/portable.py`` for the form."""

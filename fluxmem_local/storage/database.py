@@ -10,27 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fluxmem_local.errors import (
-    InvalidInputError,
-    MemoryDamagedError,
-    MemoryLockedError,
-    MemoryNotFoundError,
-    StorageError,
-)
+from fluxmem_local.errors import MemoryDamagedError, MemoryNotFoundError, StorageError
 
-from .database_file import REMEDY, check_file, copy_of, migration_copies, sync_folder
+from .database_file import check_file, copy_of, migration_copies, sync_folder
 from .lock import WriterLock
 from .read_only import is_read_only, resting, uri_of
 from .schema import APPLICATION_ID, SCHEMA_VERSION, migrate
+from .sqlite_errors import mapped_errors
 
 __all__ = ["DATABASE_NAME", "Database"]
 
 DATABASE_NAME = "memory.sqlite3"
 _CHECKPOINT_MS = 2000
-_DAMAGE = (
-    *("malformed", "not a database", "no such table", "no such column", "database corruption"),
-    "could not decode",
-)
 
 
 class Database:
@@ -298,32 +289,5 @@ class Database:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn SQLite's errors into ours; the one place that does."""
-        try:
+        with mapped_errors(self.folder, read_only=self.read_only):
             yield
-        except UnicodeEncodeError as error:
-            raise InvalidInputError(
-                f"{error.object!r:.200} holds half a surrogate pair at character {error.start}, and no stored text "
-                "does; decode it first"
-            ) from error
-        except sqlite3.DatabaseError as error:
-            where = self.folder or "the memory"
-            text = str(error)
-            if isinstance(error, sqlite3.IntegrityError):
-                raise InvalidInputError(f"{text}; the database refused it and nothing was stored") from error
-            if any(sign in text.lower() for sign in _DAMAGE):
-                raise MemoryDamagedError(
-                    f"the database in {where} is damaged ({text:.200}); nothing was overwritten; {REMEDY}"
-                ) from error
-            if "locked" in text or "busy" in text:
-                raise MemoryLockedError(
-                    f"{where} is locked by another program ({text}); let it end, then retry"
-                ) from error
-            if self.read_only:
-                raise StorageError(
-                    f"{where} cannot be read where it may not be written ({text}): it was not closed, and its last "
-                    "changes are still in its log; copy the folder to where you may write, and open it there"
-                ) from error
-            raise StorageError(
-                f"{where} cannot be read or written ({text}); check free space and the folder's rights, then retry"
-            ) from error

@@ -13,11 +13,11 @@ from pathlib import Path
 from fluxmem_local.errors import MemoryDamagedError, StorageError
 
 from .read_only import uri_of
-from .schema import APPLICATION_ID, renew_identity
+from .schema import APPLICATION_ID, SCHEMA_VERSION, renew_identity
+from .sqlite_errors import REMEDY, mapped_errors
 
-__all__ = ["REMEDY", "check_file", "copy_of", "log_of", "migration_copies", "sync_folder"]
+__all__ = ["check_file", "copy_of", "log_of", "migration_copies", "sync_folder"]
 
-REMEDY = "bring it back from a backup (fluxmem restore), or copy out what can be read: fluxmem verify --salvage DIR"
 _MAGIC = b"SQLite format 3\x00"
 _LOG_HEADER_BYTES = 32
 _FRAME_HEADER = struct.Struct(">II16x")
@@ -73,13 +73,15 @@ def copy_of(connection: sqlite3.Connection, file: Path, *, renew: bool = False) 
         half.unlink(missing_ok=True)
         os.close(os.open(half, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
-            _fill(half, connection, renew)
+            with mapped_errors(file.parent):
+                _fill(half, connection, renew)
             with half.open("rb") as stream:
                 os.fsync(stream.fileno())
             os.replace(half, file)
             sync_folder(file.parent)
         finally:
-            half.unlink(missing_ok=True)
+            for suffix in ("", "-journal", "-wal", "-shm"):
+                half.with_name(half.name + suffix).unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(
             f"cannot write {file}: {error.strerror or error}; free some space or check the rights"
@@ -105,11 +107,14 @@ def _fill(half: Path, connection: sqlite3.Connection, renew: bool) -> None:
         connection.backup(copy)
         # One file alone: a copy in WAL mode would need a log beside it as soon as it is read.
         copy.execute("PRAGMA journal_mode = DELETE")
-        if renew:
+        # A memory in RAM has none.
+        copy.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        # An older memory gets an identity of its own when its tables are brought forward.
+        if renew and copy.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
             renew_identity(copy)
         wrong = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         if wrong != "ok":
-            raise sqlite3.DatabaseError(f"the copy is malformed: {wrong}")
+            raise MemoryDamagedError(f"the memory is damaged ({wrong:.200}), so no copy of it was kept; {REMEDY}")
         copy.execute("PRAGMA journal_mode = WAL")
 
 

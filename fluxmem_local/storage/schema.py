@@ -12,7 +12,7 @@ from fluxmem_local.errors import InvalidInputError, SchemaVersionError
 from .codec import content_sum, vector_sum
 from .times import VALID_FROM, VALID_TO, validity
 
-__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "migrate", "renew_identity"]
+__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "check_version", "migrate", "renew_identity"]
 
 # "FXMM": marks a SQLite file as a memory of this package.
 APPLICATION_ID = 0x46584D4D
@@ -197,13 +197,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     Raises:
         SchemaVersionError: a newer version of the package wrote them.
     """
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found > SCHEMA_VERSION:
-        raise SchemaVersionError(
-            f"this memory has schema version {found}, this package knows up to {SCHEMA_VERSION}; "
-            "upgrade it: pip install --upgrade fluxmem-local"
-        )
-    for number in range(found, SCHEMA_VERSION):
+    for number in range(check_version(connection), SCHEMA_VERSION):
         # executescript commits what was open before it, so the script itself begins the transaction.
         connection.executescript(f"BEGIN IMMEDIATE;{_MIGRATIONS[number]}")
         try:
@@ -217,6 +211,21 @@ def migrate(connection: sqlite3.Connection) -> None:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+
+
+def check_version(connection: sqlite3.Connection) -> int:
+    """Return the version of the tables; 0 where there are none yet.
+
+    Raises:
+        SchemaVersionError: a newer version of the package wrote them.
+    """
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found > SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"this memory has schema version {found}, this package knows up to {SCHEMA_VERSION}; "
+            "upgrade it: pip install --upgrade fluxmem-local"
+        )
+    return found
 
 
 def renew_identity(connection: sqlite3.Connection) -> None:
