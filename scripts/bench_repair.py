@@ -1,163 +1,111 @@
-"""Measure Stage II on labelled failures: attribution, repairs needed, rounds, harm.
+"""Measure Stage II on labelled failures: attribution, repairs needed, rounds, harm, and what stays of a repair.
 
-Each line of the data file is a case: a store of items, the ids of the first context, a task, an observation, feedback,
-and the key (label, needed, noise and reshape ids, granularity). The case is loaded into a memory of its own and played:
-the step succeeds once the context is right by the key. The same feedback comes back each time it is not.
+Each line of the data file is a case (``evaluation/repair.py`` has the form): a store of items, the ids of the first
+context, a task, an observation, feedback, and the key. The case is loaded into a memory of its own and played: the
+step succeeds once the context is right by the key. The same feedback comes back each time it is not.
+
+Arms (``--arms``, separated by commas):
+    rules        the rules decide alone (the default)
+    llm          the language model alone: all rules' scores are made equal, so its word and the tests decide
+    both         rules and language model (``--llm``), as the product joins them, whatever its registry says
+    neither      all rules' scores are made equal and no model is asked: what chance and the tests reach
+    no-outcomes  the rules, with no memory of what helped or misled in earlier tasks
+
+"again" is the share of the solved cases whose task, in other words, starts with the right context at once (in brackets:
+before anything was learned). --together solves all cases in one memory and looks at the first try of each other case
+after each of them; --mistakes lets 10 % of the runs call a failure a success and counts the tasks until a start is
+right again.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sys
-import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from evaluation.remembering import Remembering
+from evaluation.repair import LABELS, REWORDINGS, Played, load_cases, load_rewordings, play
+from evaluation.repair_lives import live_together, live_with_mistakes
 
 from fluxmem_local.agent.builder import build_embedder, build_llm
-from fluxmem_local.agent.results import RoundStarted, TaskEvent, TaskResult
-from fluxmem_local.agent.tasks import TaskRunner
 from fluxmem_local.config import FluxMemConfig
-from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, SemanticNode
-from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
-from fluxmem_local.memory_store import MemoryStore
-from fluxmem_local.retrieval import Retriever
-from fluxmem_local.stages.formation import StageI
-from fluxmem_local.types import NodeState
+from fluxmem_local.interfaces import BaseLLM
+from fluxmem_local.retrieval.experience import Experience
+from fluxmem_local.stages import attribution
+from fluxmem_local.stages.proposals import Proposal, rule_proposals
 
-LABELS = ("expand", "prune", "reshape", "none")
 REPAIRS = (1, 2, 3, 5)
+ARMS = ("rules", "llm", "both", "neither", "no-outcomes")
+MISTAKEN_SHARE = 0.1
+EQUAL = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    case: dict[str, Any]
-    result: TaskResult
-    harmed: tuple[str, ...]
-    seconds: float
-
-    @property
-    def first_action(self) -> str:
-        return self.result.attributions[0].action
-
-    @property
-    def recognised(self) -> bool:
-        ended_early = self.result.attributions[-1].action == "none"
-        return ended_early and not any(edit.kept for edit in self.result.edits) and not self.harmed
+@contextlib.contextmanager
+def _arm(name: str) -> Iterator[None]:
+    """Take out of the program what an arm goes without."""
+    with contextlib.ExitStack() as stack:
+        if name in ("llm", "neither"):
+            stack.enter_context(patch.object(attribution, "rule_proposals", _equal_proposals))
+        if name == "no-outcomes":
+            stack.enter_context(patch("fluxmem_local.retrieval.retriever.learn", lambda *_: Experience()))
+        yield
 
 
-def _node(item: dict[str, str], vector: Any) -> Node:
-    common: dict[str, Any] = {"id": item["id"], "embedding": vector}
-    if item["layer"] == "semantic":
-        return SemanticNode(content=item["text"], source="store", **common)
-    if item["layer"] == "episodic":
-        return EpisodicNode(task_description=item["text"], success=True, **common)
-    return ProceduralNode(skill_text=item["text"], **common)
+def _equal_proposals(*given: Any, **named: Any) -> list[Proposal]:
+    return [replace(proposal, score=EQUAL) for proposal in rule_proposals(*given, **named)]
 
 
-class World:
-    """Plays the environment of one case by its key; it sees which nodes are in each context."""
-
-    def __init__(self, case: dict[str, Any], store: MemoryStore) -> None:
-        self.case = case
-        self.store = store
-        self.shown: tuple[str, ...] = ()
-
-    def listen(self, event: TaskEvent) -> None:
-        if isinstance(event, RoundStarted):
-            self.shown = event.context_ids
-
-    async def execute(self, context: str) -> tuple[str, str, bool]:
-        solved = self._is_right()
-        return ("done" if solved else ""), ("" if solved else self.case["feedback"]), solved
-
-    def _is_right(self) -> bool:
-        label, shown = self.case["label"], set(self.shown)
-        if label == "none":
-            return False
-        if label == "reshape":
-            return all(self._stands_in(id, shown) for id in self.case["reshape_ids"])
-        return set(self.case["needed_ids"]) <= shown and not shown & set(self.case["noise_ids"])
-
-    def _stands_in(self, id: str, shown: set[str]) -> bool:
-        versions = [node for node in self.store.get_many(sorted(shown)) if node.variant_of == id]
-        return id not in shown and any(
-            node.metadata.get("granularity") == self.case["target_granularity"] for node in versions
-        )
-
-
-async def play(case: dict[str, Any], embedder: BaseEmbedder, llm: BaseLLM | None, config: FluxMemConfig) -> Played:
-    vectors = await embedder.embed_batch([item["text"] for item in case["store"]])
-    with MemoryStore.open(None, dimension=embedder.dimension, fingerprint=embedder.fingerprint) as store:
-        with store.transaction() as transaction:
-            transaction.add_nodes([_node(item, vector) for item, vector in zip(case["store"], vectors, strict=True)])
-        before = {node.id: node.content for node in store.select()}
-        retriever = Retriever(store, embedder, llm, config)
-        runner = TaskRunner(store, retriever, StageI(retriever, config), embedder, llm, config)
-        world = World(case, store)
-        started = time.perf_counter()
-        result = await runner.run_task(
-            case["task"],
-            world.execute,
-            observations=[case["observation"]],
-            context_ids=case["context_ids"],
-            on_event=world.listen,
-        )
-        seconds = time.perf_counter() - started
-        return Played(case=case, result=result, harmed=_harm(store, before, world, result), seconds=seconds)
-
-
-def _harm(store: MemoryStore, before: dict[str, str], world: World, result: TaskResult) -> tuple[str, ...]:
-    """Name what the task damaged: a needed item out of the last context, or any lasting change without success."""
-    harm = []
-    after = {node.id: node.content for node in store.select(states=tuple(NodeState)) if node.id != result.episode_id}
-    if result.success:
-        harm += [f"{id} lost" for id in world.case["needed_ids"] if id not in world.shown]
-        harm += [f"{id} changed" for id, content in before.items() if after.get(id) != content]
-    elif after != before or store.outcomes() or store.edges():
-        harm.append("an unsolved task changed the memory")
-    return tuple(harm)
-
-
-def report(played: list[Played]) -> dict[str, Any]:
+def report(played: Sequence[Played]) -> dict[str, Any]:
     by_label: dict[str, Any] = {}
     for label in LABELS:
-        cases = [each for each in played if each.case["label"] == label]
+        cases = [each for each in played if each.case.label == label]
         if not cases:
             continue
+        solved = [each for each in cases if each.second_time is not None]
         row: dict[str, Any] = {
             "cases": len(cases),
-            "attribution_accuracy": sum(each.first_action == label for each in cases) / len(cases),
+            "recall": sum(each.first_action == label for each in cases) / len(cases),
             "attributed_as": dict(Counter(each.first_action for each in cases)),
             "mean_executions": sum(each.result.rounds for each in cases) / len(cases),
+            "collateral": sum(each.collateral for each in cases) / len(cases),
             "harm": sum(bool(each.harmed) for each in cases),
         }
         if label == "none":
             row["recognised"] = sum(each.recognised for each in cases) / len(cases)
+            row["recognised_at_once"] = sum(each.first_action == label for each in cases) / len(cases)
         else:
             for limit in REPAIRS:
-                solved = sum(each.result.success and each.result.rounds - 1 <= limit for each in cases)
-                row[f"solved_within_{limit}"] = solved / len(cases)
+                row[f"solved_within_{limit}"] = _share(each.result.success and each.repairs <= limit for each in cases)
+            row["second_time"] = _share(bool(each.second_time) for each in solved)
+            row["without_first_time"] = _share(bool(each.without_first_time) for each in solved)
         by_label[label] = row
-    connection = [each for each in played if each.case["label"] in ("expand", "prune")]
+    connection = [each for each in played if each.case.label in ("expand", "prune")]
+    solved = [each for each in played if each.second_time is not None]
     return {
         "cases": len(played),
-        "attribution_accuracy": sum(each.first_action == each.case["label"] for each in played) / len(played),
-        "connection_solved_within_5": sum(each.result.success and each.result.rounds <= 6 for each in connection)
-        / max(1, len(connection)),
+        "attribution_accuracy": _share(each.first_action == each.case.label for each in played),
+        "connection_solved_within_5": _share(each.result.success and each.repairs <= 5 for each in connection),
+        "second_time": _share(bool(each.second_time) for each in solved),
+        "without_first_time": _share(bool(each.without_first_time) for each in solved),
         "harm": sum(bool(each.harmed) for each in played),
         "seconds_per_case": sum(each.seconds for each in played) / len(played),
         "by_label": by_label,
         "by_case": [
             {
-                "id": each.case["id"],
-                "label": each.case["label"],
+                "id": each.case.id,
+                "label": each.case.label,
                 "first_action": each.first_action,
                 "solved": each.result.success,
                 "executions": each.result.rounds,
+                "second_time": each.second_time,
                 "harm": list(each.harmed),
                 "errors": sorted({attribution.error for attribution in each.result.attributions} - {""}),
             }
@@ -166,44 +114,92 @@ def report(played: list[Played]) -> dict[str, Any]:
     }
 
 
+def _share(outcomes: Any) -> float:
+    listed = list(outcomes)
+    return sum(listed) / max(1, len(listed))
+
+
 def show(figures: dict[str, Any]) -> None:
-    print(f"{'label':<9}{'n':>4}{'acc.':>7}{'<=1':>7}{'<=2':>7}{'<=3':>7}{'<=5':>7}{'rounds':>8}{'harm':>6}")
+    limits = "".join(f"{f'<={limit}':>7}" for limit in REPAIRS)
+    print(f"{'label':<9}{'n':>4}{'recall':>8}{limits}{'rounds':>8}{'coll.':>7}{'harm':>6}   again")
     for label, row in figures["by_label"].items():
         if label == "none":
-            solved = f"recognised {row['recognised']:>17.2f}"
+            solved, again = f"recognised {row['recognised']:>17.2f}", ""
         else:
             solved = "".join(f"{row[f'solved_within_{limit}']:>7.2f}" for limit in REPAIRS)
+            again = f"{row['second_time']:.2f} ({row['without_first_time']:.2f})"
         print(
-            f"{label:<9}{row['cases']:>4}{row['attribution_accuracy']:>7.2f}{solved}"
-            f"{row['mean_executions']:>8.2f}{row['harm']:>6}"
+            f"{label:<9}{row['cases']:>4}{row['recall']:>8.2f}{solved}"
+            f"{row['mean_executions']:>8.2f}{row['collateral']:>7.2f}{row['harm']:>6}   {again}"
         )
     print(
         f"attribution accuracy {figures['attribution_accuracy']:.2f}, expand and prune solved within 5 repairs "
-        f"{figures['connection_solved_within_5']:.2f}, harm {figures['harm']}, "
-        f"{figures['seconds_per_case']:.2f} s a case"
+        f"{figures['connection_solved_within_5']:.2f}, again {figures['second_time']:.2f} "
+        f"({figures['without_first_time']:.2f}), harm {figures['harm']}, {figures['seconds_per_case']:.2f} s a case"
     )
+    if together := figures.get("together"):
+        print(
+            f"in one memory of {together['items']} items: {together['solved']} solved, again "
+            f"{together['second_time_at_once']:.2f} at once and {together['second_time_at_the_end']:.2f} at the end; "
+            f"first tries {together['first_try_at_the_start']} before and {together['first_try_at_the_end']} after, "
+            f"of others {len(together['others_lost'])} lost {together['others_lost']} "
+            f"and {len(together['others_won'])} won"
+        )
+    for told in figures.get("mistakes", ()):
+        taken = told["tasks_to_recover"]
+        starts = " ".join(f"{share:.2f}" for share in told["first_try_by_visit"])
+        print(
+            f"mistakes in {told['share']:.0%} of the runs, seed {told['seed']}: {told['mistaken_runs']} of "
+            f"{told['runs']} runs mistaken, right again after {taken['mean']:.1f} tasks (most {taken['most']}, "
+            f"{taken['at_the_first']} of {told['recovered']} at the first), {told['not_recovered']} not; "
+            f"right starts by visit {starts}"
+        )
 
 
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="JSON Lines of labelled failures")
+    parser.add_argument("--rewordings", type=Path, default=REWORDINGS, help="JSON Lines of {id, task}: tasks reworded")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--llm", default="none", help="a language model's name, or 'none' for the rules alone")
+    parser.add_argument("--arms", default="rules", help=f"which of {', '.join(ARMS)}")
+    parser.add_argument("--together", action="store_true", help="also solve all cases in one memory")
+    parser.add_argument(
+        "--mistakes", type=int, default=0, metavar="SEEDS", help="also live with mistakes, so many times"
+    )
     arguments = parser.parse_args()
-    lines = arguments.data.read_text(encoding="utf-8").splitlines()
-    cases = [json.loads(line) for line in lines if line.strip()]
+    arms = arguments.arms.split(",")
+    if unknown := [arm for arm in arms if arm not in ARMS]:
+        parser.error(f"--arms: {unknown[0]!r} is none of {', '.join(ARMS)}")
     config = FluxMemConfig(llm_model=arguments.llm)
-    embedder = build_embedder(config)
-    if embedder is None:
-        raise SystemExit("the benchmark needs an embedder; leave FLUXMEM_EMBEDDING_MODEL at its default")
-    llm = build_llm(config)
-    played = []
-    for number, case in enumerate(cases, 1):
-        played.append(await play(case, embedder, llm, config))
-        print(f"\r{number}/{len(cases)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    figures = {"llm": arguments.llm, **report(played)}
-    show(figures)
+    built = build_embedder(config)
+    if built is None:
+        parser.error("the benchmark needs an embedder; leave FLUXMEM_EMBEDDING_MODEL at its default")
+    embedder = Remembering(built)
+    model = build_llm(config)
+    if model is None and {"llm", "both"} & set(arms):
+        parser.error("the arms llm and both need a model; name one with --llm")
+    cases, rewordings = load_cases(arguments.data), load_rewordings(arguments.rewordings)
+    figures: dict[str, Any] = {}
+    for arm in arms:
+        llm: BaseLLM | None = model if arm in ("llm", "both") else None
+        if llm is not None:
+            llm.attributes_failures = True
+        with _arm(arm):
+            played = []
+            for number, case in enumerate(cases, 1):
+                played.append(await play(case, rewordings.get(case.id), embedder, llm, config))
+                print(f"\r{arm}: {number}/{len(cases)}", end="", file=sys.stderr, flush=True)
+            print(file=sys.stderr)
+            figures[arm] = report(played)
+            if arguments.together:
+                figures[arm]["together"] = await live_together(cases, rewordings, embedder, llm, config)
+            figures[arm]["mistakes"] = [
+                await live_with_mistakes(cases, rewordings, embedder, llm, config, share=MISTAKEN_SHARE, seed=seed)
+                for seed in range(arguments.mistakes)
+            ]
+        print(f"{arm}" if llm is None else f"{arm} ({arguments.llm})")
+        show(figures[arm])
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(figures, indent=1, ensure_ascii=False), encoding="utf-8")
     return 0
