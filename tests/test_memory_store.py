@@ -520,12 +520,17 @@ def test_another_embedder_is_refused_by_name_until_reindexed(make, tmp_path):
     with MemoryStore.open(tmp_path / "m", fingerprint="other/16", dimension=16, accept_other_embedder=True) as store:
         with pytest.raises(EmbedderMismatchError):
             add(store, SemanticNode(content="new", embedding=np.ones(16)))
-        store.replace_embedder("other/16", 16)
-        nodes = store.unembedded(10)
+        with pytest.raises(EmbedderMismatchError):
+            store.nearest(SEMANTIC, np.ones(16), 5)
+        with pytest.raises(InvalidInputError, match="no re-embedding is under way"):
+            store.end_reembedding()
+        store.begin_reembedding("other/16", 16)
+        nodes = store.not_reembedded(10)
         assert [node.content for node in nodes] == ["tea is hot", "snow is cold"]
-        assert store.nearest(SEMANTIC, np.ones(16), 5) == []
-        with store.transaction() as transaction:
-            transaction.set_embeddings([node.id for node in nodes], np.eye(16)[:2])
+        store.reembed(nodes[:1], np.eye(16)[:1])
+        assert not store.end_reembedding()
+        store.reembed(nodes[1:], np.eye(16)[1:2])
+        assert store.end_reembedding()
         assert store.nearest(SEMANTIC, np.eye(16)[1], 1) == [(nodes[1].id, 1.0)]
         assert store.verify().problems == ()
         assert store.stats()["num_unembedded"] == 0
@@ -534,9 +539,9 @@ def test_another_embedder_is_refused_by_name_until_reindexed(make, tmp_path):
 def test_reindex_to_another_size_while_the_old_vectors_are_in_memory(store, make):
     (id,) = add(store, make.fact("tea"))
     assert found(store, make, "tea") == ([id], [id])
-    store.replace_embedder("other/4", 4)
-    with store.transaction() as transaction:
-        transaction.set_embeddings([id], np.ones((1, 4)))
+    store.begin_reembedding("other/4", 4)
+    store.reembed([store.get(id)], np.ones((1, 4)))
+    assert store.end_reembedding()
     assert store.nearest(SEMANTIC, np.ones(4), 3) == [(id, 1.0)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import json
 import platform
 import sys
 from collections.abc import Iterator
@@ -99,22 +100,29 @@ def verify(session: Session, fix: bool) -> None:
 
 
 @click.command(cls=Verb)
+@click.option("--embedder", help="The embedding model to change to; else the configured one.")
 @click.pass_obj
-def reindex(session: Session) -> None:
-    """Embed all that has no vector of the configured embedder, then rebuild the indices.
+def reindex(session: Session, embedder: str | None) -> None:
+    """Embed all that has no vector of the embedder, then rebuild the indices.
 
-    This is also the way to another embedding model: configure it, then run this.
+    This is also the way to another embedding model. The memory can be used meanwhile, with the old one; the new vectors
+    take over all at once at the end. A reindex that was stopped goes on where it was.
 
     \b
     Example:
-      FLUXMEM_EMBEDDING_MODEL=/models/e5 fluxmem reindex
+      fluxmem reindex --embedder /models/e5
     """
-    with session.open(embedder=True, accept_other_embedder=True) as agent, progress("embedding") as advance:
+    with (
+        session.open(embedder=True, accept_other_embedder=True, embedding_model=embedder) as agent,
+        progress("embedding") as advance,
+    ):
         report = asyncio.run(agent.reindex(on_progress=advance))
     if session.as_json:
         print_json(report)
     else:
         click.echo(f"embedded {report.num_embedded} memories; the vectors are by {report.fingerprint}")
+    if embedder is not None and session.config().embedding_model != embedder:
+        note(f"this memory now needs embedding_model = {json.dumps(embedder)}, in the environment or its fluxmem.toml")
 
 
 def _written(name: str, value: Any) -> str:

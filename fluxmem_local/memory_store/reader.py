@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fluxmem_local.errors import InvalidInputError, NotFoundError
+from fluxmem_local.errors import EmbedderMismatchError, InvalidInputError, NotFoundError
 from fluxmem_local.graph import Edge, Edit, Node
 from fluxmem_local.index import TermStatistics
 from fluxmem_local.interfaces import BaseVectorStore
@@ -29,13 +29,14 @@ from fluxmem_local.storage.filters import visible
 from fluxmem_local.storage.journal import read_edits, read_history
 from fluxmem_local.storage.records import HistoryEntry, Outcome
 from fluxmem_local.storage.refusals import spent_episodes
-from fluxmem_local.storage.rows import IN_LIST, generation_of, read_fact, stored_dimension
+from fluxmem_local.storage.rows import IN_LIST, generation_of, mismatch_message, read_fact, stored_dimension
 from fluxmem_local.text import tokenize_query
 from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
 
 from .dead_tasks import find_dead_tasks
 from .layer_index import LayerIndex
 from .neighbours import find_neighbours
+from .reembedding import Coming, coming, without_vector
 from .search import lexical_hits, nearest_hits, term_statistics
 
 __all__ = ["MemoryReader"]
@@ -48,8 +49,11 @@ class MemoryReader:
     processes' commits, and may be called from any thread.
     """
 
-    def __init__(self, database: Database, vector_stores: Mapping[Layer, BaseVectorStore]) -> None:
+    def __init__(
+        self, database: Database, embedder: str | None, vector_stores: Mapping[Layer, BaseVectorStore]
+    ) -> None:
         self._database = database
+        self._embedder = embedder
         self._begun_at = 0
         folder = database.folder
         self._indices = {
@@ -198,6 +202,7 @@ class MemoryReader:
 
         Raises:
             DimensionError: a vector, shape ``(d,)``, of the wrong size, with NaN or infinity, or of zeros.
+            EmbedderMismatchError: another process has re-embedded the memory since it was opened.
         """
         sql = visible(
             layers=(layer,),
@@ -210,6 +215,7 @@ class MemoryReader:
         )
         narrow = scope is not None or bool(filters) or known_at is not None
         with self._searching(layer) as (index, connection, dirty):
+            self._check_embedder(connection)
             return nearest_hits(connection, None if dirty else index, vector, top_k, sql, narrow, len(exclude))
 
     def lexical(
@@ -376,6 +382,22 @@ class MemoryReader:
         """List up to ``limit`` nodes of any state that have no vector yet, oldest first."""
         rows = self._rows(f"SELECT {NODE_COLUMNS} FROM nodes WHERE embedding IS NULL ORDER BY key LIMIT ?", [limit])
         return [node_from_row(row) for row in rows]
+
+    def coming_embedder(self) -> Coming | None:
+        """Return how far a re-embedding by another embedder has come, or None when none is under way."""
+        with self._database.read() as connection:
+            return coming(connection)
+
+    def not_reembedded(self, limit: int) -> list[Node]:
+        """List up to ``limit`` nodes that have no vector of the coming embedder yet, oldest first."""
+        with self._database.read() as connection:
+            return without_vector(connection, limit)
+
+    def _check_embedder(self, connection: sqlite3.Connection) -> None:
+        """Refuse to compare the vectors of two embedders, which may well be of one size."""
+        stored = read_fact(connection, "fingerprint")
+        if self._embedder is not None and stored not in (None, self._embedder):
+            raise EmbedderMismatchError(mismatch_message(str(stored), self._embedder))
 
     @contextmanager
     def _searching(self, layer: Layer) -> Iterator[tuple[LayerIndex, sqlite3.Connection, bool]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,19 +17,21 @@ from fluxmem_local.errors import (
     MemoryDamagedError,
     StorageError,
 )
+from fluxmem_local.graph import Node
 from fluxmem_local.interfaces import BaseVectorStore
 from fluxmem_local.storage import backup, portable
 from fluxmem_local.storage.checks import check_folder
 from fluxmem_local.storage.database import Database
-from fluxmem_local.storage.rows import generation_of, next_generation, read_fact, set_fact
+from fluxmem_local.storage.rows import generation_of, mismatch_message, next_generation, read_fact, set_fact
 from fluxmem_local.text import TOKENIZER_VERSION, tokenize
-from fluxmem_local.types import Layer, Scope
+from fluxmem_local.types import FloatArray, Layer, Scope
 
+from . import reembedding
 from .forgetting import forget
 from .layer_index import LayerIndex
 from .reader import MemoryReader
 from .receipts import Receipt, VerifyReport
-from .transaction import Transaction, mismatch_message
+from .transaction import Transaction
 from .verification import verify
 
 __all__ = ["MemoryStore"]
@@ -43,8 +46,7 @@ class MemoryStore(MemoryReader):
     def __init__(
         self, database: Database, embedder: str | None, vector_stores: Mapping[Layer, BaseVectorStore] | None
     ) -> None:
-        super().__init__(database, vector_stores or {})
-        self._embedder = embedder
+        super().__init__(database, embedder, vector_stores or {})
         self._forgot = False
         self._looked_for_dead_tasks = False
 
@@ -187,17 +189,40 @@ class MemoryStore(MemoryReader):
                 index.reset(connection)
         self._fill_given_stores()
 
-    def replace_embedder(self, fingerprint: str, dimension: int) -> None:
-        """Begin to re-embed: the memory belongs to this embedder now, and all its vectors are gone."""
+    def begin_reembedding(self, fingerprint: str, dimension: int) -> None:
+        """Begin to gather the vectors of another embedder, or go on; until ``end_reembedding`` the old ones are used.
+
+        Raises:
+            InvalidInputError: ``dimension`` is no vector size.
+        """
         if isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1:
             raise InvalidInputError(f"dimension={dimension!r} is no vector size; give a whole number of at least 1")
         with self._database.write() as connection:
-            revision = next_generation(connection)
-            connection.execute("UPDATE nodes SET embedding = NULL, rev = ? WHERE embedding IS NOT NULL", (revision,))
-            connection.execute("UPDATE versions SET old_embedding = NULL")
-            set_fact(connection, "fingerprint", fingerprint)
-            set_fact(connection, "dimension", str(dimension))
-        self._embedder = fingerprint
+            reembedding.begin(connection, fingerprint, dimension)
+
+    def reembed(self, nodes: Sequence[Node], vectors: FloatArray) -> None:
+        """Keep the coming embedder's vectors, shape ``(n, d)``, of n nodes as they were read.
+
+        Raises:
+            DimensionError: vectors of the wrong size, with NaN or infinity, or of length zero.
+            InvalidInputError: no re-embedding is under way.
+        """
+        with self._database.write() as connection:
+            reembedding.keep_vectors(connection, nodes, vectors, self._underway(connection).dimension)
+
+    def end_reembedding(self) -> bool:
+        """Let the new vectors take the place of the old ones, all at once; False when some are missing still.
+
+        Raises:
+            InvalidInputError: no re-embedding is under way.
+        """
+        with self._database.write() as connection:
+            underway = self._underway(connection)
+            done = reembedding.swap(connection, underway.fingerprint, underway.dimension)
+        if done:
+            self._embedder = underway.fingerprint
+            self._fill_given_stores()
+        return done
 
     def backup(self, path: str | os.PathLike[str]) -> backup.BackupReport:
         """Copy what is committed now into a folder without a memory, while others go on reading and writing.
@@ -257,6 +282,12 @@ class MemoryStore(MemoryReader):
                     ("\n".join(tokenize(row["content"])), revision, row["key"]),
                 )
             set_fact(connection, "tokenizer", str(TOKENIZER_VERSION))
+
+    def _underway(self, connection: sqlite3.Connection) -> reembedding.Coming:
+        underway = reembedding.coming(connection)
+        if underway is None:
+            raise InvalidInputError("no re-embedding is under way; begin one: begin_reembedding")
+        return underway
 
     def _refuse_inside_transaction(self, verb: str) -> None:
         if self._database.in_transaction:

@@ -22,6 +22,7 @@ from fluxmem_local.storage.rows import (
     derived_columns,
     find_twin,
     insert_node,
+    mismatch_message,
     node_columns,
     read_fact,
     set_fact,
@@ -34,15 +35,7 @@ from fluxmem_local.types import FloatArray, Layer, NodeState
 from .links import LinkChanges, whole
 from .merging import merged_metadata, take_over
 
-__all__ = ["Transaction", "mismatch_message"]
-
-
-def mismatch_message(stored: str, given: str) -> str:
-    """Say that a memory and an embedder do not fit, and what to do."""
-    return (
-        f"this memory's vectors were made by {stored}, the embedder given is {given}; "
-        "use the first one, or re-embed everything: fluxmem reindex"
-    )
+__all__ = ["Transaction"]
 
 
 class Transaction(LinkChanges):

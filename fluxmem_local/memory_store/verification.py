@@ -25,6 +25,7 @@ from .dead_tasks import find_dead_tasks
 from .layer_index import LayerIndex
 from .lookups import differing_lookups, renew_lookups
 from .receipts import VerifyReport
+from .reembedding import Coming, coming
 
 __all__ = ["verify"]
 
@@ -60,6 +61,7 @@ def verify(database: Database, indices: Mapping[Layer, LayerIndex], *, fix: bool
         checks.references(connection)
         checks.edges(connection)
         dead, _ = find_dead_tasks(connection, now=time.time())
+        underway = coming(connection)
         for index in indices.values():
             checks.index(connection, index)
     fixed: list[str] = []
@@ -78,12 +80,24 @@ def verify(database: Database, indices: Mapping[Layer, LayerIndex], *, fix: bool
         counts=checks.counts,
         problems=tuple(checks.problems),
         fixed=tuple(fixed),
-        notes=tuple(
-            f"task {id} is recorded as running, but {reason}; the next change of this memory ends it, as does: "
-            "fluxmem verify --fix"
-            for id, reason in dead.items()
+        notes=(
+            *(
+                f"task {id} is recorded as running, but {reason}; the next change of this memory ends it, as does: "
+                "fluxmem verify --fix"
+                for id, reason in dead.items()
+            ),
+            *_told(underway, checks.counts["nodes"]),
         ),
     )
+
+
+def _told(underway: Coming | None, num_nodes: int) -> list[str]:
+    if underway is None:
+        return []
+    return [
+        f"{underway.num_done} of {num_nodes} memories are embedded by {underway.fingerprint}, which is to take over; "
+        "go on with: fluxmem reindex --embedder MODEL"
+    ]
 
 
 class _Checks:

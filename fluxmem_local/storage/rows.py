@@ -20,6 +20,7 @@ __all__ = [
     "find_twin",
     "generation_of",
     "insert_node",
+    "mismatch_message",
     "next_generation",
     "node_columns",
     "read_fact",
@@ -59,6 +60,14 @@ def stored_dimension(connection: sqlite3.Connection) -> int | None:
     """Return the size of the memory's vectors, or None before the first one."""
     value = read_fact(connection, "dimension")
     return None if value is None else int(value)
+
+
+def mismatch_message(stored: str, given: str) -> str:
+    """Say that a memory and an embedder do not fit, and what to do."""
+    return (
+        f"this memory's vectors were made by {stored}, the embedder given is {given}; "
+        "use the first one, or re-embed everything: fluxmem reindex"
+    )
 
 
 def node_columns(node: Node, metadata: str, payload: str) -> dict[str, Any]:

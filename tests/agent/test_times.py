@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timezone
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fluxmem_local.agent.agent import FluxMemAgent
@@ -120,7 +121,9 @@ async def test_contents_from_before_another_embedder_are_embedded_when_asked_for
         (id,) = await agent.add_knowledge("The capital is Teapot.")
         between = time.time()
         await agent.update(id, "The seat is Chess.")
-        agent.store.replace_embedder("hash-64-again", 64)
+        agent.store.begin_reembedding("hash-64-again", 64)
+        agent.store.reembed(agent.store.not_reembedded(9), np.ones((1, 64)))
+        assert agent.store.end_reembedding()
         await agent.reindex()
         (hit,) = await agent.retrieve("teapot", top_k=1, as_of=between)
         assert hit.signals["dense"] > 0.3
