@@ -15,7 +15,7 @@ from typing import Any
 
 from fluxmem_local.types import JsonObject
 
-__all__ = ["Attribution", "parse_attribution", "parse_json_object", "parse_score", "usable_text"]
+__all__ = ["Attribution", "is_schema_echo", "parse_attribution", "parse_json_object", "parse_score", "usable_text"]
 
 # One that never ends takes the rest, so that its end is looked for once.
 _THOUGHT = re.compile(r"<think(?:ing)?>(?:.*?</think(?:ing)?>|.*\Z)", re.DOTALL | re.IGNORECASE)
@@ -76,6 +76,12 @@ def usable_text(text: str, max_chars: int) -> str | None:
     if not plain or len(plain) > max_chars or not any(sign.isalnum() for sign in plain):
         return None
     return None if _repeats(plain) else plain
+
+
+def is_schema_echo(text: str) -> bool:
+    """Tell whether a model gave back a JSON schema in place of an answer."""
+    values = [_load(piece) for piece in _objects(_without_thoughts(text[:_LONGEST_ANSWER]))]
+    return any(value is not None and _is_schema(value) for value in values)
 
 
 def parse_json_object(text: str, required: Sequence[str] = ()) -> JsonObject | None:

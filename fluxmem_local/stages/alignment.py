@@ -10,7 +10,7 @@ from fluxmem_local.graph import EpisodicNode
 from .antiunification import Word, align, anti_unify, words_of
 from .teaching import actions_of
 
-__all__ = ["Column", "aligned_columns", "choose_ways", "failed_columns"]
+__all__ = ["Column", "aligned_columns", "choose_ways", "matched_columns"]
 
 _MOST_ALTERNATIVES = 4
 # What this many did in a step's place, or this part of those who did not do the step, is a way and no accident.
@@ -87,14 +87,14 @@ def _split_ways(between: Sequence[Column], num_episodes: int) -> list[list[Colum
     return [way] if 2 * sum(len(column.actions) for column in way) > num_episodes else []
 
 
-def failed_columns(
-    columns: Sequence[Column], ways: Sequence[Sequence[Column]], failures: Sequence[EpisodicNode]
+def matched_columns(
+    columns: Sequence[Column], ways: Sequence[Sequence[Column]], episodes: Sequence[EpisodicNode]
 ) -> dict[int, list[str]]:
-    """List for each column of a step, by its identity, the failed episodes that did it too."""
+    """List for each column of a step, by its identity, those of other episodes that did it too."""
     chosen = {id(column) for way in ways for column in way}
     ordered = [column for column in columns if id(column) in chosen]
     found: dict[int, list[str]] = {}
-    for episode in sorted(failures, key=lambda episode: episode.id):
+    for episode in sorted(episodes, key=lambda episode: episode.id):
         pairs = align([column.words for column in ordered], [words_of(action) for action in actions_of(episode)])
         for column_place, action_place in pairs:
             if column_place is not None and action_place is not None:

@@ -4,66 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 import numpy as np
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import NotFoundError
-from fluxmem_local.graph import DistillEdge, EpisodicNode, ProceduralNode, Skill
+from fluxmem_local.graph import DistillEdge, EpisodicNode, ProceduralNode
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
-from fluxmem_local.memory_store import MemoryStore, Outcome, Transaction
-from fluxmem_local.metrics import graph_pems
-from fluxmem_local.results import ByKey
+from fluxmem_local.memory_store import MemoryStore, Transaction
 from fluxmem_local.types import FloatArray, Layer, NodeState
 
 from .advice import SkillWriter
+from .budget import Budget, BudgetSpent
 from .clustering import cluster_episodes, word_vectors
-from .evolution import Evidence, ReplayFn, evolve_skill
+from .evolution import ReplayFn
 from .families import Family, find_families, is_induced
-from .induction import induce_skill
-from .teaching import share_subject
+from .joining import join_clusters
+from .kinds import regroup_by_kind
+from .planning import Planned, Planner
+from .regrouping import merge_families
+from .report import ConsolidationReport, completed
 from .tidying import TidyPlan, apply_tidying, plan_tidying
 
 __all__ = ["ConsolidationReport", "StageIII"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsolidationReport(ByKey):
-    """What a consolidation did, or with ``dry_run`` would do.
-
-    ``clusters`` is their number. ``pems_history`` has for each skill the pairs of version and p_v in the order in which
-    they were scored; ``graph_pems`` is the mean p_v of all active skills that have one. ``converged`` tells whether all
-    induced skills have settled. ``kept``, ``merged`` and ``dropped`` are pairs of a node or edge id and the reason.
-    ``status`` is "failed" when the language model was asked and not one of its answers could be used; nothing is
-    changed then, and ``skipped`` names what would have been written.
-    """
-
-    clusters: int
-    induced_skills: tuple[str, ...] = ()
-    updated_skills: tuple[str, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
-    demoted: tuple[tuple[str, str], ...] = ()
-    kept: tuple[tuple[str, str], ...] = ()
-    merged: tuple[tuple[str, str], ...] = ()
-    dropped: tuple[tuple[str, str], ...] = ()
-    pruned_edges: tuple[str, ...] = ()
-    pems_history: Mapping[str, tuple[tuple[int, float], ...]]
-    graph_pems: float = 0.0
-    converged: bool = False
-    llm_calls: int = 0
-    llm_failures: int = 0
-    dry_run: bool = False
-    status: str = "ok"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Planned:
-    """A skill to write, and what it was made from: it is written only if that is still there unchanged."""
-
-    node: ProceduralNode
-    family: Family
 
 
 class StageIII:
@@ -77,67 +41,82 @@ class StageIII:
         self._llm = llm
         self._config = config
 
-    async def run(self, replay_fn: ReplayFn | None = None, dry_run: bool = False) -> ConsolidationReport:
+    async def run(
+        self, replay_fn: ReplayFn | None = None, dry_run: bool = False, *, budget: Budget | None = None
+    ) -> ConsolidationReport:
         """Cluster, induce or update, validate, score, refine, tidy.
 
-        All work of models and replays comes first; then one transaction writes everything. A skill whose episodes were
-        changed meanwhile is skipped and named in the report. Running again on the same episodes changes nothing.
+        Models and replays work outside of transactions. Each skill is written in one as soon as it is done, so that a
+        run that is killed or cancelled loses at most the skill it was at, and the next one goes on from there; tidying
+        is the last transaction. A skill whose episodes were changed meanwhile is skipped and named in the report. While
+        no answer of the language model could be used, nothing is written. Running again on the same episodes changes
+        nothing.
 
         Args:
             replay_fn: ``(episode, skill) -> bool``, sync or async: does the episode's task succeed with this skill?
-                None: recorded evidence decides. Its errors come out, and nothing is changed then.
+                None: recorded evidence decides. Its errors come out; nothing of the skill at hand is written then.
             dry_run: only report.
+            budget: after which no further skill is begun; None: all are worked on.
         """
-        writer = SkillWriter(self._llm)
-        episodes = await asyncio.to_thread(self._episodes)
-        vectors = await self._vectors(episodes)
-        clusters = await asyncio.to_thread(
-            cluster_episodes,
-            episodes,
-            vectors,
-            num_clusters=self._config.num_clusters,
-            seed=self._config.seed,
-            min_size=self._config.min_support,
+        writer = SkillWriter(self._llm, budget)
+        num_clusters, families, vectors = await self._families()
+        planner = Planner(
+            self._store,
+            self._config,
+            embedder=self._embedder,
+            writer=writer,
+            replay_fn=replay_fn,
+            vectors=vectors,
         )
-        families = find_families(
-            clusters,
-            await asyncio.to_thread(self._skills),
-            {episode.id: vector for episode, vector in zip(episodes, vectors, strict=True)},
-            min_support=self._config.min_support,
-            trust_clusters=self._config.num_clusters is not None,
-            spent=await asyncio.to_thread(self._store.spent_episodes),
-        )
-        planned: list[_Planned] = []
+        written: list[Planned] = []
+        skipped: list[tuple[str, str]] = []
         kept: list[tuple[str, str]] = []
+        split: list[tuple[str, str]] = []
+        held: list[list[Planned]] = []
+        num_left = 0
         for family in families:
-            plan = await self._plan(family, writer, replay_fn)
-            if plan is not None:
-                planned.append(plan)
+            if num_left or writer.budget.is_spent:
+                num_left += planner.has_news(family)
+                continue
+            try:
+                plans = await planner.plan(family)
+            except BudgetSpent:
+                num_left += 1
+                continue
+            if plans:
+                held.append(plans)
+                split += [(plans[0].node.id, plan.node.id) for plan in plans[1:]]
             elif family.skill is not None:
                 kept.append((family.skill.id, "nothing new in its episodes"))
-        failed = 0 < writer.num_calls == writer.num_failures
-        if failed:
-            # A model that answers nothing but nonsense is set up wrong, and that is to be mended first.
-            skipped = [(plan.node.id, "no answer of the language model could be used") for plan in planned]
-            written: list[_Planned] = []
+            # Where a model has answered nothing but nonsense so far, that is to be mended first.
+            while held and not writer.is_hopeless:
+                plans = held.pop(0)
+                reason = None if dry_run else await asyncio.to_thread(self._write_all, plans)
+                if reason is None:
+                    written += plans
+                else:
+                    skipped += [(plan.node.id, reason) for plan in plans]
+        if writer.is_hopeless:
+            unused = "no answer of the language model could be used"
+            skipped += [(plan.node.id, unused) for plans in held for plan in plans]
             tidy = TidyPlan(tidied_at=time.time())
         else:
-            apply = self._preview if dry_run else self._apply
-            written, skipped, tidy = await asyncio.to_thread(apply, planned)
-        return self._report(
-            written,
-            tidy,
-            ConsolidationReport(
-                clusters=len(clusters),
-                skipped=tuple(skipped),
-                kept=tuple(kept),
-                pems_history={},
-                llm_calls=writer.num_calls,
-                llm_failures=writer.num_failures,
-                dry_run=dry_run,
-                status="failed" if failed else "ok",
-            ),
+            tidy = await asyncio.to_thread(self._tidy, dry_run)
+        report = ConsolidationReport(
+            clusters=num_clusters,
+            split_skills=tuple(split),
+            skipped=tuple(skipped),
+            kept=tuple(kept),
+            pems_history={},
+            llm_calls=writer.num_calls,
+            llm_failures=writer.num_failures,
+            bad_answers=dict(sorted(writer.bad_answers.items())),
+            num_left=num_left,
+            dry_run=dry_run,
+            status="failed" if writer.is_hopeless else "partial" if num_left else "ok",
         )
+        skills = await asyncio.to_thread(self._skills)
+        return completed(report, written, tidy, skills, self._store, self._config, writer.count_tokens)
 
     # ---- reading
 
@@ -165,137 +144,93 @@ class StageIII:
         vectors[missing] = made / np.linalg.norm(made, axis=1, keepdims=True)
         return vectors
 
-    # ---- planning
-
-    async def _plan(self, family: Family, writer: SkillWriter, replay_fn: ReplayFn | None) -> _Planned | None:
-        """Work out a family's skill; None when it has one and nothing is new."""
-        known = family.skill
-        if known is None and not share_subject(family.successes):
-            return None
-        outcomes = () if known is None else tuple(await asyncio.to_thread(self._outcomes, known.id))
-        digest = family.digest(outcomes, replayed=replay_fn is not None)
-        if known is not None and known.metadata.get("digest") == digest and known.pems_score is not None:
-            return None
-        induced = await asyncio.to_thread(induce_skill, family.successes, family.failures)
-        before = None if known is None else Skill.from_dict(known.metadata["structure"])
-        description = (before.description if before is not None else "") or await writer.describe(family.successes)
-        structure = induced.described(description or "")
-        text = structure.render()
-        metadata = {
-            "name": structure.name,
-            "structure": structure.to_dict(),
-            "digest": digest,
-            "failed_episode_ids": [episode.id for episode in family.failures],
-        }
-        source_ids = tuple(episode.id for episode in family.successes)
-        if known is None:
-            node = ProceduralNode(
-                skill_text=text,
-                scope=family.successes[0].scope,
-                source_episode_ids=source_ids,
-                metadata=metadata,
-            )
-        else:
-            node = replace(known, source_episode_ids=source_ids, metadata={**known.metadata, **metadata})
-        evolution = await evolve_skill(
-            node,
-            Evidence(structure=structure, sources=family.successes, failures=family.failures, outcomes=outcomes),
-            candidate=text if before is not None and text not in (before.render(), node.skill_text) else None,
-            embedder=self._embedder,
-            writer=writer,
-            config=self._config,
-            replay_fn=replay_fn,
+    async def _families(self) -> tuple[int, list[Family], dict[str, FloatArray]]:
+        """Return the number of clusters, the families to work on, and the episodes' vectors by id."""
+        episodes = await asyncio.to_thread(self._episodes)
+        rows = await self._vectors(episodes)
+        clusters = await asyncio.to_thread(
+            cluster_episodes,
+            episodes,
+            rows,
+            num_clusters=self._config.num_clusters,
+            seed=self._config.seed,
+            min_size=self._config.min_support,
         )
-        return _Planned(node=evolution.node, family=family)
-
-    def _outcomes(self, skill_id: str) -> list[Outcome]:
-        return [each for each in self._store.outcomes(node_ids=[skill_id]) if each.helped or each.hurt]
+        if self._config.num_clusters is None:
+            clusters = await asyncio.to_thread(join_clusters, clusters)
+            clusters = await asyncio.to_thread(regroup_by_kind, clusters, min_support=self._config.min_support)
+        vectors = {episode.id: row for episode, row in zip(episodes, rows, strict=True)}
+        families = find_families(
+            clusters,
+            await asyncio.to_thread(self._skills),
+            vectors,
+            min_support=self._config.min_support,
+            trust_clusters=self._config.num_clusters is not None,
+            spent=await asyncio.to_thread(self._store.spent_episodes),
+        )
+        return len(clusters), await asyncio.to_thread(merge_families, families), vectors
 
     # ---- writing
 
-    def _preview(self, planned: Sequence[_Planned]) -> tuple[list[_Planned], list[tuple[str, str]], TidyPlan]:
-        return list(planned), [], plan_tidying(self._store, self._config, now=time.time())
-
-    def _apply(self, planned: Sequence[_Planned]) -> tuple[list[_Planned], list[tuple[str, str]], TidyPlan]:
-        written: list[_Planned] = []
-        skipped: list[tuple[str, str]] = []
+    def _write_all(self, plans: Sequence[Planned]) -> str | None:
+        """Write the skills of one family in one transaction; returns why not, when something changed meanwhile."""
         with self._store.transaction() as change:
-            claimed = {id for skill in self._skills() if is_induced(skill) for id in skill.source_episode_ids}
-            for plan in planned:
+            own = {plan.family.skill.id for plan in plans if plan.family.skill is not None}
+            others = [skill for skill in self._skills() if is_induced(skill) and skill.id not in own]
+            claimed = {id for skill in others for id in skill.source_episode_ids}
+            for plan in plans:
                 reason = self._changed_since(plan.family, claimed)
-                if reason is None:
-                    self._write(change, plan)
-                    written.append(plan)
-                else:
-                    skipped.append((plan.node.id, reason))
+                if reason is not None:
+                    return reason
+            for plan in plans:
+                self._write(change, plan)
+        return None
+
+    def _tidy(self, dry_run: bool) -> TidyPlan:
+        if dry_run:
+            return plan_tidying(self._store, self._config, now=time.time())
+        with self._store.transaction() as change:
             tidy = plan_tidying(self._store, self._config, now=time.time())
             apply_tidying(change, tidy, self._store)
-        return written, skipped, tidy
+        return tidy
 
     def _changed_since(self, family: Family, claimed: set[str]) -> str | None:
-        read = (*family.successes, *family.failures, *(() if family.skill is None else (family.skill,)))
+        skills = (*family.absorbed, *(() if family.skill is None else (family.skill,)))
+        read = (*family.successes, *family.failures, *skills)
         try:
             present = self._store.get_many([node.id for node in read])
         except NotFoundError:
             return "an episode or the skill itself was forgotten meanwhile; run it again"
         if any(old != new for old, new in zip(read, present, strict=True)):
             return "an episode or the skill itself was changed meanwhile; run it again"
-        if family.skill is None and claimed.intersection(episode.id for episode in family.successes):
+        ids = {episode.id for episode in family.successes}
+        if family.skill is None and not ids.isdisjoint(claimed):
             return "another consolidation made a skill of these episodes meanwhile"
-        if family.skill is None and self._store.spent_episodes().intersection(each.id for each in family.successes):
+        if family.skill is None and not ids.isdisjoint(self._store.spent_episodes()):
             return "a skill of these episodes was forgotten meanwhile"
         return None
 
-    def _write(self, change: Transaction, plan: _Planned) -> None:
+    def _write(self, change: Transaction, plan: Planned) -> None:
+        node = plan.node
         if plan.family.skill is None:
-            change.add_nodes([plan.node])
+            change.add_nodes([node])
         else:
-            change.replace(plan.node, reason="consolidation")
-        linked = {edge.source_id for edge in self._store.edges(target_ids=[plan.node.id], kinds=("distill",))}
+            change.replace(node, reason="consolidation")
+        for ended in plan.ended:
+            change.replace(ended, reason=str(ended.metadata["ended_because"]))
+        # Episodes that went to another skill, and those of a skill that went into this one.
+        before = plan.family.skill.source_episode_ids if plan.family.skill is not None else ()
+        moved = [(node.id, set(before) - set(node.source_episode_ids))]
+        moved += [(skill.id, set(skill.source_episode_ids)) for skill in plan.family.absorbed]
+        gone = [
+            edge.id
+            for id, sources in moved
+            if sources
+            for edge in self._store.edges(target_ids=[id], source_ids=list(sources), kinds=("distill",))
+        ]
+        if gone:
+            change.delete_edges(gone)
+        linked = {edge.source_id for edge in self._store.edges(target_ids=[node.id], kinds=("distill",))}
         change.add_edges(
-            [
-                DistillEdge(source_id=id, target_id=plan.node.id)
-                for id in plan.node.source_episode_ids
-                if id not in linked
-            ]
+            [DistillEdge(source_id=id, target_id=node.id) for id in node.source_episode_ids if id not in linked]
         )
-
-    # ---- reporting
-
-    def _report(self, written: Sequence[_Planned], tidy: TidyPlan, report: ConsolidationReport) -> ConsolidationReport:
-        new = [plan.node for plan in written if plan.family.skill is None]
-        updated = [plan.node for plan in written if plan.family.skill is not None]
-        # A dry run reports on the skills as they would be.
-        skills = {skill.id: skill for skill in (*self._skills(), *new, *updated)}
-        demoted = {id for id, _ in tidy.demoted}
-        active = [node for id, node in skills.items() if node.state is NodeState.ACTIVE and id not in demoted]
-        return replace(
-            report,
-            induced_skills=tuple(node.id for node in new),
-            updated_skills=tuple(node.id for node in updated),
-            demoted=tidy.demoted,
-            kept=(*report.kept, *((node.id, _why_kept(node)) for node in (*new, *updated))),
-            merged=tuple((id, f"says the same as {merge.keep.id}") for merge in tidy.merges for id in merge.drop_ids),
-            dropped=(
-                *((id, "a step link of a task that is over") for id in tidy.step_edges),
-                *((id, "the unfinished version of a dead task") for id in tidy.trial_nodes),
-                *tidy.pruned_edges,
-            ),
-            pems_history={id: _scores(node) for id, node in skills.items()},
-            pruned_edges=tuple(id for id, _ in tidy.pruned_edges),
-            graph_pems=graph_pems([node.pems_score for node in active if node.pems_score is not None]),
-            converged=any(map(is_induced, active))
-            and all(bool(node.metadata.get("converged")) for node in active if is_induced(node)),
-        )
-
-
-def _scores(node: ProceduralNode) -> tuple[tuple[int, float], ...]:
-    scores = {past.version: past.pems_score for past in node.version_history} | {node.version: node.pems_score}
-    return tuple((version, score) for version, score in sorted(scores.items()) if score is not None)
-
-
-def _why_kept(node: ProceduralNode) -> str:
-    settled = "settled" if node.metadata.get("converged") else "not settled yet"
-    return (
-        f"version {node.version}, PEMS {node.pems_score or 0.0:.4f}, {len(node.source_episode_ids)} episodes, {settled}"
-    )

@@ -29,6 +29,7 @@ _MOST_REPLAYS = 32
 # when it states this part of the steps that the episode took.
 _STATED_SHARE = 0.6
 _COVERED_SHARE = 0.8
+_TAKEN_SHARE = 0.5
 _MOST_FAILURES_SHOWN = 3
 
 
@@ -36,22 +37,36 @@ _MOST_FAILURES_SHOWN = 3
 class Evidence:
     """What a skill is judged by: its source episodes, failed ones of the same kind, and what it did where it was used.
 
-    ``structure`` is the skill as induced from the sources: it says which episode took which steps.
+    ``structure`` is the skill as induced from the sources: it says which episode took which steps. ``held_out`` are the
+    sources that no proposed version has seen, and ``part`` is the text induced without them.
     """
 
     structure: Skill
     sources: tuple[EpisodicNode, ...]
     failures: tuple[EpisodicNode, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
+    held_out: frozenset[str] = frozenset()
+    part: str | None = None
+
+    @property
+    def shown(self) -> tuple[EpisodicNode, ...]:
+        """The sources from which versions may be made."""
+        return tuple(episode for episode in self.sources if episode.id not in self.held_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolution:
-    """The skill as it came out, whether it settled, and the versions that were scored: pairs of version and p_v."""
+    """The skill as it came out, whether it settled, and the versions that were scored: pairs of version and p_v.
+
+    ``failed_ids`` are the sources that do not succeed with it; ``rejected`` tells that what new evidence induced failed on
+    held-out episodes.
+    """
 
     node: ProceduralNode
     converged: bool
     scored: tuple[tuple[int, float], ...]
+    failed_ids: frozenset[str] = frozenset()
+    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +79,7 @@ class _Version:
     shift: float
     pems: float
     failed: tuple[EpisodicNode, ...]
+    held_out_succeeded: int
 
 
 async def evolve_skill(
@@ -78,9 +94,11 @@ async def evolve_skill(
 ) -> Evolution:
     """Score a skill, try other versions of it, and keep the best.
 
-    A version is tried against the present one and takes its place unless it scores worse; the one that goes is written
-    to ``version_history`` with the reason. The skill has settled when two scored versions differ by less than
-    ``pems_threshold`` in p_v. At most ``max_consolidation_rounds`` versions are scored.
+    A version is tried against the present one and takes its place unless it scores worse or fewer held-out episodes
+    succeed with it; the one that goes is written to ``version_history`` with the reason. What new evidence induces is
+    tried only if that was no worse without the held-out ones. The skill has settled when two scored versions differ by
+    less than ``pems_threshold`` in p_v; where nobody proposes another one, that without the held-out episodes is the
+    second. At most ``max_consolidation_rounds`` versions are scored.
 
     Args:
         node: the skill with its present text.
@@ -97,19 +115,30 @@ async def evolve_skill(
     scored = [(present.number, present.pems)]
     history = list(node.version_history)
     number = max([node.version, *(past.version for past in history)])
-    converged = False
+    converged = rejected = False
     helpful = True
     proposal = candidate
+    if candidate is not None and evidence.held_out and evidence.part is not None:
+        number += 1
+        check = await judge.score(number, evidence.part, before=present)
+        if check.held_out_succeeded < present.held_out_succeeded:
+            history.append(_ended(check, _fails_held_out(present, check)))
+            scored.append((number, check.pems))
+            rejected, proposal = True, None
+        else:
+            number -= 1
     # Without the examples. Only a replay can tell whether they were needed: recorded success never misses them.
     brief = evidence.structure.render(examples=0)
     tried_texts = {node.skill_text, *(past.skill_text for past in history)}
     while len(scored) < config.max_consolidation_rounds:
         if proposal is None and helpful:
-            proposal = await writer.refine(present.text, _observed(present, evidence), evidence.sources)
+            proposal = await writer.refine(present.text, _observed(present, evidence), evidence.shown)
             # Who gave no usable answer is not asked about this skill again.
             helpful = proposal is not None
         if proposal is None and replay_fn is not None and brief not in tried_texts:
             proposal = brief
+        if proposal is None and len(scored) == 1:
+            proposal = evidence.part
         if proposal is None:
             break
         tried_texts.add(proposal)
@@ -122,9 +151,7 @@ async def evolve_skill(
         scored.append((tried.number, tried.pems))
         converged = abs(tried.pems - present.pems) < config.pems_threshold
         loser, present, reason = _compare(present, tried)
-        history.append(
-            SkillVersion(version=loser.number, skill_text=loser.text, pems_score=loser.pems, ended_because=reason)
-        )
+        history.append(_ended(loser, reason))
         proposal = None
         if converged:
             break
@@ -133,6 +160,8 @@ async def evolve_skill(
         "num_tokens": present.num_tokens,
         "shift": present.shift,
         "replayed": replay_fn is not None,
+        "held_out": len(evidence.held_out),
+        "held_out_succeeded": present.held_out_succeeded,
     }
     return Evolution(
         node=replace(
@@ -147,6 +176,8 @@ async def evolve_skill(
         ),
         converged=converged,
         scored=tuple(scored),
+        failed_ids=frozenset(episode.id for episode in present.failed),
+        rejected=rejected,
     )
 
 
@@ -185,6 +216,9 @@ class _Judge:
             shift=shift,
             pems=float(skill_pems([success_rate], [num_tokens], [shift])[0]),
             failed=tuple(episode for episode, success in results if episode is not None and not success),
+            held_out_succeeded=sum(
+                success for episode, success in results if episode is not None and episode.id in self._evidence.held_out
+            ),
         )
 
     async def _results(
@@ -193,8 +227,15 @@ class _Judge:
         sources = self._evidence.sources
         if self._replay_fn is not None:
             skill = replace(self._node, content=text, skill_text=text, version=number, embedding=embedding)
-            newest = sorted(sources, key=lambda episode: (-episode.created_at, episode.id))[:_MOST_REPLAYS]
-            return [(episode, await _replayed(self._replay_fn, episode, skill)) for episode in newest]
+            chosen = sorted(
+                sources,
+                key=lambda episode: (episode.id not in self._evidence.held_out, -episode.created_at, episode.id),
+            )
+            replayed: list[tuple[EpisodicNode | None, bool]] = []
+            for episode in chosen[:_MOST_REPLAYS]:
+                self._writer.budget.check()
+                replayed.append((episode, await _replayed(self._replay_fn, episode, skill)))
+            return replayed
         words = {word.key for word in words_of(text)}
         results: list[tuple[EpisodicNode | None, bool]] = [
             (episode, bool(episode.success) and _covers(self._evidence.structure, words, episode.id))
@@ -211,21 +252,38 @@ async def _replayed(replay_fn: ReplayFn, episode: EpisodicNode, skill: Procedura
 
 
 def _covers(structure: Skill, words: set[str], episode_id: str) -> bool:
-    """Tell whether a text with these words states the steps that an episode took.
+    """Tell whether an episode took the skill's steps, half of them at least, and a text with these words states those.
 
     Without this, a text of one word would do as well by recorded success as the whole skill, and score higher.
     """
     steps = [step for step in structure.steps if step.words]
-    steps = [step for step in steps if episode_id in step.succeeded_ids] or steps
-    stated = [sum(word in words for word in step.words) >= _STATED_SHARE * len(step.words) for step in steps]
-    return sum(stated) >= _COVERED_SHARE * len(steps)
+    taken = [
+        step
+        for step in steps
+        if episode_id in step.succeeded_ids or any(episode_id in way.succeeded_ids for way in step.alternatives)
+    ]
+    stated = [sum(word in words for word in step.words) >= _STATED_SHARE * len(step.words) for step in taken]
+    return len(taken) >= _TAKEN_SHARE * len(steps) and sum(stated) >= _COVERED_SHARE * len(taken)
 
 
 def _compare(present: _Version, tried: _Version) -> tuple[_Version, _Version, str]:
     """Return the version that ends, the one that stays, and why."""
+    if tried.held_out_succeeded < present.held_out_succeeded:
+        return tried, present, _fails_held_out(present, tried)
     if tried.pems >= present.pems:
         return present, tried, f"replaced by version {tried.number}: PEMS {present.pems:.4f} -> {tried.pems:.4f}"
     return tried, present, f"not kept: PEMS {tried.pems:.4f}, version {present.number} has {present.pems:.4f}"
+
+
+def _fails_held_out(present: _Version, tried: _Version) -> str:
+    return (
+        f"not kept: held-out episodes that succeed with it: {tried.held_out_succeeded}, "
+        f"with version {present.number}: {present.held_out_succeeded}"
+    )
+
+
+def _ended(version: _Version, reason: str) -> SkillVersion:
+    return SkillVersion(version=version.number, skill_text=version.text, pems_score=version.pems, ended_because=reason)
 
 
 def _observed(version: _Version, evidence: Evidence) -> str:
@@ -233,6 +291,7 @@ def _observed(version: _Version, evidence: Evidence) -> str:
     lines = [
         f"Success rate {version.success_rate:.2f} over {len(evidence.sources)} episodes; {version.num_tokens} tokens."
     ]
-    lines += [f"Failed: {episode.task_description}" for episode in version.failed[:_MOST_FAILURES_SHOWN]]
+    failed = [episode for episode in version.failed if episode.id not in evidence.held_out]
+    lines += [f"Failed: {episode.task_description}" for episode in failed[:_MOST_FAILURES_SHOWN]]
     lines += [f"Failed before: {pitfall.action}. {pitfall.feedback}".strip() for pitfall in evidence.structure.pitfalls]
     return "\n".join(lines)

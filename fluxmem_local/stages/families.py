@@ -9,26 +9,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fluxmem_local.graph import EpisodicNode, ProceduralNode
+from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.graph import EpisodicNode, ProceduralNode, Skill
 from fluxmem_local.memory_store import Outcome
 from fluxmem_local.types import FloatArray, NodeState
 
 from .clustering import ALIKE_COSINE
 from .teaching import counts_as_success
 
-__all__ = ["Family", "find_families", "is_induced"]
+__all__ = ["Family", "find_families", "is_induced", "known_structure"]
 
 # A new episode may lie this much further out, in cosine, than those that a skill was distilled from.
 _SLACK = 0.1
+# Skills of an earlier form are made anew once.
+_FORM = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Episodes that succeeded and failed at one kind of task, and the skill they taught already, or None."""
+    """Episodes that succeeded and failed at one kind of task, and the skill they taught already, or None.
+
+    ``absorbed`` are skills that are one with it.
+    """
 
     skill: ProceduralNode | None
     successes: tuple[EpisodicNode, ...]
     failures: tuple[EpisodicNode, ...]
+    absorbed: tuple[ProceduralNode, ...] = ()
 
     def digest(self, outcomes: Sequence[Outcome], *, replayed: bool) -> str:
         """Return a SHA-256 (hex) of all that a skill of this family is made of and judged by."""
@@ -40,7 +47,7 @@ class Family:
             for episodes in (self.successes, self.failures)
         ]
         used = sorted([each.episode_id, each.helped, each.hurt] for each in outcomes)
-        text = json.dumps([seen, used, replayed], ensure_ascii=True)
+        text = json.dumps([_FORM, seen, used, replayed], ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -56,6 +63,14 @@ class _Group:
 def is_induced(skill: ProceduralNode) -> bool:
     """Tell whether consolidation made this skill; written or imported ones are never rewritten by it."""
     return "structure" in skill.metadata and skill.variant_of is None and skill.state is not NodeState.TRIAL
+
+
+def known_structure(skill: ProceduralNode | None) -> Skill | None:
+    """Return the structure that a skill was stored with; None when it has none that can be read."""
+    try:
+        return None if skill is None else Skill.from_dict(skill.metadata.get("structure"))
+    except InvalidInputError:
+        return None
 
 
 def find_families(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxmem_local.config import FluxMemConfig
-from fluxmem_local.graph import StepLinkEdge, Subgraph
+from fluxmem_local.graph import ProceduralNode, StepLinkEdge, Subgraph
 from fluxmem_local.retrieval import AsOf, Hit, Retriever
 from fluxmem_local.types import Layer, Scope
 
@@ -42,7 +42,8 @@ class StageI:
     ) -> Formation:
         """Form G_t(q).
 
-        What similar tasks did better without is left out altogether: an agent follows whatever stands in its context.
+        What similar tasks did better without is left out altogether: an agent follows whatever stands in its context. A
+        mature skill stands in for the episodes that it was distilled from.
 
         Args:
             task: the task.
@@ -81,8 +82,15 @@ class StageI:
             if self.config.top_k_episodic
             else []
         )
-        hits = (*facts, *episodes, *retriever.inherit_skills(query, episodes))
+        skills = retriever.inherit_skills(query, episodes)
+        hits = (*facts, *_not_stood_for(episodes, skills), *skills)
         return Formation(subgraph=empty.with_nodes([hit.node for hit in hits]), hits=hits)
+
+
+def _not_stood_for(episodes: Sequence[Hit], skills: Sequence[Hit]) -> list[Hit]:
+    mature = [hit.node for hit in skills if isinstance(hit.node, ProceduralNode) and hit.node.metadata.get("converged")]
+    told = {id for skill in mature for id in skill.source_episode_ids}
+    return [hit for hit in episodes if hit.node.id not in told]
 
 
 def step_links(episode_id: str, subgraph: Subgraph, step_index: int) -> list[StepLinkEdge]:

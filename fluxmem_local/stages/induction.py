@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import regex
 
-from fluxmem_local.graph import Alternative, EpisodicNode, Followed, Skill, Step
+from fluxmem_local.graph import Alternative, EpisodicNode, Followed, Route, Skill, Step
 from fluxmem_local.retrieval.markup import shorten
 
-from .alignment import Column, aligned_columns, choose_ways, failed_columns
+from .alignment import Column, aligned_columns, choose_ways, matched_columns
 from .antiunification import Pattern, Word, anti_unify, substitute, words_of
 from .pitfalls import find_pitfalls
 from .slots import SlotTable
@@ -22,6 +22,7 @@ __all__ = ["induce_skill"]
 # More successes of one kind add counts, not steps; aligning costs the product of their lengths.
 _MOST_ALIGNED = 64
 _MOST_FOLLOWED = 2
+_MOST_ROUTES = 12
 _MOST_CHARS_OF_OBSERVATION = 160
 _MOST_CHARS_OF_ACTION = 240
 _MOST_WORDS_OF_NAME = 6
@@ -62,7 +63,9 @@ def induce_skill(successes: Sequence[EpisodicNode], failures: Sequence[EpisodicN
     ]
     use_texts = slots.named(use_gaps)
     word_texts = {_task_key(gap): text for gap, text in use_texts.items()}
-    failed = failed_columns(columns, ways, failures)
+    failed = matched_columns(columns, ways, failures)
+    aligned = set(ids)
+    also = matched_columns(columns, ways, [episode for episode in successes if episode.id not in aligned])
     after = {episode.id: followed(episode) for episode in episodes}
 
     def written(pattern: Pattern, texts: Mapping[int, str]) -> str:
@@ -73,7 +76,7 @@ def induce_skill(successes: Sequence[EpisodicNode], failures: Sequence[EpisodicN
         others = [
             Alternative(
                 template=written(pattern, texts),
-                succeeded_ids=tuple(sorted(column.actions)),
+                succeeded_ids=tuple(sorted([*column.actions, *also.get(id(column), ())])),
                 failed_ids=tuple(failed.get(id(column), ())),
             )
             for column, pattern, texts in list(zip(way, way_patterns, way_gaps, strict=True))[1:]
@@ -85,7 +88,7 @@ def induce_skill(successes: Sequence[EpisodicNode], failures: Sequence[EpisodicN
                 words=tuple(
                     word.key for word in pattern.common if is_content_word(word.key) and word.key not in word_texts
                 ),
-                succeeded_ids=tuple(sorted(main.actions)),
+                succeeded_ids=tuple(sorted([*main.actions, *also.get(id(main), ())])),
                 failed_ids=tuple(failed.get(id(main), ())),
                 alternatives=tuple(others),
                 followed_by=_followed_by(main, after, slots),
@@ -98,7 +101,23 @@ def induce_skill(successes: Sequence[EpisodicNode], failures: Sequence[EpisodicN
         slots=slots.numbered(),
         examples=slots.examples(ids),
         pitfalls=find_pitfalls(episodes, failures),
+        routes=_routes(episodes, slots),
     )
+
+
+def _routes(episodes: Sequence[EpisodicNode], slots: SlotTable) -> tuple[Route, ...]:
+    """Write the whole ways of the episodes over the slots, each different one once."""
+    found: dict[Route, list[str]] = {}
+    for episode in episodes:
+        # A longer observation is no answer to the action, but a view of all there is.
+        seen = [text if len(text) <= _MOST_CHARS_OF_OBSERVATION else "" for text in followed(episode)]
+        route = Route(
+            actions=tuple(slots.written(action, episode.id) for action in actions_of(episode)),
+            followed_by=tuple(slots.written(text, episode.id) for text in seen),
+            values=slots.values_in(episode.id),
+        )
+        found.setdefault(route, []).append(episode.id)
+    return tuple(replace(route, episode_ids=tuple(sorted(ids))) for route, ids in found.items())[:_MOST_ROUTES]
 
 
 def _with_task_slots(episode: EpisodicNode, task: Pattern, position: int) -> list[list[Word]]:
@@ -130,7 +149,8 @@ def _followed_by(column: Column, after: Mapping[str, Sequence[str]], slots: Slot
 
 def _use(task: Pattern, names: Mapping[int, str], episodes: Sequence[EpisodicNode]) -> str:
     if task.share >= _LEAST_SHARE and any(is_content_word(word.key) for word in task.common):
-        return shorten(task.render(names, {}), _MOST_CHARS_OF_ACTION)
+        # Whole: the values of its slots are read off the next task.
+        return task.render(names, {})
     words = _frequent_words(episodes)
     if words:
         return f"tasks on {', '.join(words)}"

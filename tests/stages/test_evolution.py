@@ -191,3 +191,82 @@ async def test_a_present_version_keeps_its_own_shift() -> None:
     evolution, _ = await evolve(node=node)
     assert evolution.node.pems_score == pytest.approx(0.75 / length(TEXT))
     assert evolution.node.metadata["name"] == "kept"
+
+
+class TestHeldOut:
+    """What new evidence induces must be no worse on episodes that induction has not seen."""
+
+    async def evolved(self, replay_fn: Any, **evidence: Any) -> Evolution:
+        return await evolve_skill(
+            ProceduralNode(id="s", skill_text="old", version=1),
+            Evidence(structure=STRUCTURE, sources=EPISODES, held_out=frozenset({"e2"}), **evidence),
+            candidate=TEXT,
+            embedder=None,
+            writer=SkillWriter(None),
+            config=FluxMemConfig(max_consolidation_rounds=2),
+            replay_fn=replay_fn,
+        )
+
+    async def test_a_candidate_that_fails_on_them_is_not_kept(self) -> None:
+        evolution = await self.evolved(
+            lambda episode, skill: episode.id != "e2" or skill.skill_text == "old", part="part"
+        )
+        assert (evolution.node.skill_text, evolution.node.version, evolution.rejected) == ("old", 1, True)
+        (ended,) = evolution.node.version_history
+        assert (ended.version, ended.skill_text) == (2, "part")
+        assert ended.pems_score == pytest.approx(2 / 3 / math.log(3))
+        assert ended.ended_because == ("not kept: held-out episodes that succeed with it: 0, with version 1: 1")
+        assert evolution.node.metadata["evidence"]["held_out_succeeded"] == 1
+
+    async def test_a_candidate_that_holds_there_takes_the_place(self) -> None:
+        seen: list[str] = []
+
+        def replay(episode: EpisodicNode, skill: ProceduralNode) -> bool:
+            seen.append(skill.skill_text)
+            return skill.skill_text != "old"
+
+        evolution = await self.evolved(replay, part="part")
+        assert (evolution.node.skill_text, evolution.node.version, evolution.rejected) == (TEXT, 2, False)
+        assert seen == ["old"] * 3 + ["part"] * 3 + [TEXT] * 3
+
+    async def test_a_better_score_does_not_make_up_for_a_held_out_episode(self) -> None:
+        evolution = await self.evolved(
+            lambda episode, skill: episode.id == "e2" if skill.skill_text == "old" else episode.id != "e2"
+        )
+        assert evolution.scored[1][1] < 2 / 3
+        assert evolution.node.skill_text == "old"
+
+    async def test_the_model_is_not_shown_them(self) -> None:
+        llm = ScriptedLLM({"refine_skill": [SHORTER]})
+        await evolve_skill(
+            ProceduralNode(id="s", skill_text=TEXT),
+            Evidence(structure=STRUCTURE, sources=EPISODES, held_out=frozenset({"e1"})),
+            embedder=None,
+            writer=SkillWriter(llm),
+            config=FluxMemConfig(),
+            replay_fn=lambda episode, skill: episode.id != "e1",
+        )
+        assert "duvet" not in llm.calls[0].arguments["feedback"]
+
+    async def test_what_the_rest_induces_is_the_second_version_when_nobody_proposes_one(self) -> None:
+        same = await evolve_skill(
+            ProceduralNode(id="s", skill_text=TEXT),
+            Evidence(structure=STRUCTURE, sources=EPISODES, held_out=frozenset({"e1"}), part=TEXT),
+            embedder=None,
+            writer=SkillWriter(None),
+            config=FluxMemConfig(),
+        )
+        assert (same.converged, len(same.scored), same.node.version_history) == (True, 2, ())
+
+
+async def test_episodes_that_went_another_way_do_not_count_for_a_skill() -> None:
+    stranger = EpisodicNode(id="x", task_description="put it away", trajectory=(("", "call a friend"),), success=True)
+    evolution = await evolve_skill(
+        ProceduralNode(id="s", skill_text=TEXT),
+        Evidence(structure=STRUCTURE, sources=(*EPISODES, stranger)),
+        embedder=None,
+        writer=SkillWriter(None),
+        config=FluxMemConfig(),
+    )
+    assert evolution.failed_ids == {"x"}
+    assert evolution.node.pems_score == pytest.approx(3 / 4 / length(TEXT))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -143,3 +144,16 @@ async def test_step_links_go_from_the_episode_to_what_it_activated(shelf: Shelf)
         (StepLinkEdge, "now", "yeast", 3),
         (StepLinkEdge, "now", "slow", 3),
     ]
+
+
+async def test_a_mature_skill_stands_in_for_its_episodes(shelf: Shelf) -> None:
+    await bakery(shelf)
+    young = await stage(shelf, top_k_episodic=2).form("bake a bread", "an oven")
+    skill = shelf.store.get("slow")
+    assert isinstance(skill, ProceduralNode)
+    with shelf.store.transaction() as change:
+        change.replace(replace(skill, source_episode_ids=("bread",), metadata={"converged": True}))
+    mature = await stage(shelf, top_k_episodic=2).form("bake a bread", "an oven")
+    assert [node.id for node in young.subgraph.episodic] == ["bread", "burnt"]
+    assert [node.id for node in mature.subgraph.episodic] == ["burnt"]
+    assert [node.id for node in mature.subgraph.procedural] == ["slow"]
