@@ -257,6 +257,7 @@ def _kin(item: Item, evidence: Evidence) -> list[Item]:
         for other in evidence.inside
         if other is not item
         and other.node.layer is item.node.layer
+        and other.node.state is not NodeState.TRIAL
         and other.rival is not None
         and other.rival.inside
         and other.rival.similarity >= _SAME_KIND

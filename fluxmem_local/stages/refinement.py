@@ -270,9 +270,10 @@ class StageII:
             *(replace(progress.edits[change.edit.id], kept=False) for change in dropped),
         ]
         with self.store.transaction() as transaction:
-            versions = [node for change in dropped for node in change.variants.values()]
+            # Whoever forgets an original forgets its versions with it.
+            versions = self.store.present([node.id for change in dropped for node in change.variants.values()])
             if versions:
-                transaction.delete_nodes([node.id for node in versions])
+                transaction.delete_nodes(list(versions))
             fresh = [node for change in changes for node in change.variants.values()]
             if fresh:
                 transaction.add_nodes(fresh, trial_of=progress.episode.id)

@@ -45,16 +45,18 @@ def settle_success(store: MemoryStore, progress: Progress, episode: EpisodicNode
     misled = {id for change in kept for id in _misled(change)} - set(served)
     with store.transaction() as transaction:
         _collect_step_links(store, transaction, episode.id)
-        _delete_versions(transaction, dropped)
-        # While the task ran, anyone may have forgotten what it used.
-        there = store.present([*served, *misled])
+        _delete_versions(store, transaction, dropped)
+        # While the task ran, anyone may have forgotten what it used, and a version may be of one that is taken back.
+        versions = [node.id for change in kept for node in change.variants.values()]
+        originals = [id for change in kept for id in change.variants]
+        there = store.present([*served, *misled, *versions, *originals])
         served = {id: node for id, node in served.items() if id in there}
         misled &= there
-        edges = [*use_edges(episode.id, list(served.values())), *_inherited(store, kept)]
+        versions = [id for id in versions if id in there]
+        edges = [*use_edges(episode.id, list(served.values())), *_inherited(store, kept, there)]
         final = _finished_edits(progress, kept, edges, misled)
         activated = _edges_among(store, list(served), list(served))
         failed = _edges_among(store, sorted(misled), [id for each in progress.activated for id in each.ids])
-        versions = [node.id for change in kept for node in change.variants.values()]
         if versions:
             transaction.set_state(versions, NodeState.ACTIVE)
         transaction.replace(episode)
@@ -74,7 +76,7 @@ def settle_without_success(store: MemoryStore, progress: Progress, episode: Epis
     final = tuple(replace(edit, kept=False) for edit in progress.edits.values())
     with store.transaction() as transaction:
         _collect_step_links(store, transaction, episode.id)
-        _delete_versions(transaction, progress.active)
+        _delete_versions(store, transaction, progress.active)
         transaction.replace(episode)
         for edit in final:
             transaction.put_edit(edit)
@@ -96,12 +98,12 @@ def _misled(change: Change) -> frozenset[str]:
     return change.cut | frozenset(change.variants)
 
 
-def _inherited(store: MemoryStore, kept: Sequence[Change]) -> list[Edge]:
+def _inherited(store: MemoryStore, kept: Sequence[Change], there: set[str]) -> list[Edge]:
     """Let each kept skill version be reached from the episodes that led to its original."""
     edges: list[Edge] = []
     for change in kept:
         for original_id, version in change.variants.items():
-            if not isinstance(version, ProceduralNode):
+            if not isinstance(version, ProceduralNode) or not {original_id, version.id} <= there:
                 continue
             sources = [edge.source_id for edge in store.edges(target_ids=[original_id], kinds=("distill",))]
             if store.get(original_id).layer is Layer.EPISODIC:
@@ -155,7 +157,7 @@ def _collect_step_links(store: MemoryStore, transaction: Transaction, episode_id
         transaction.delete_edges([link.id for link in links])
 
 
-def _delete_versions(transaction: Transaction, changes: Sequence[Change]) -> None:
-    versions = [node.id for change in changes for node in change.variants.values()]
+def _delete_versions(store: MemoryStore, transaction: Transaction, changes: Sequence[Change]) -> None:
+    versions = list(store.present([node.id for change in changes for node in change.variants.values()]))
     if versions:
         transaction.delete_nodes(versions)
