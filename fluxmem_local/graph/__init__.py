@@ -1,15 +1,17 @@
 """G = (V, E): nodes, edges and edits as values, and the rules they obey."""
 
+from .cases import Case, read_values, sought_slots
 from .edges import DistillEdge, Edge, GroundEdge, StepLinkEdge, edge_may_join
 from .edits import Edit
 from .nodes import EPISODE_STATUSES, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion, new_id, steps_of
-from .skill import Alternative, Followed, Pitfall, Skill, Slot, Step
+from .skill import Alternative, Followed, Pitfall, Route, Skill, Slot, Step
 from .subgraph import Subgraph
 from .templates import bind, fill, slots_in
 
 __all__ = [
     "EPISODE_STATUSES",
     "Alternative",
+    "Case",
     "DistillEdge",
     "Edge",
     "Edit",
@@ -19,6 +21,7 @@ __all__ = [
     "Node",
     "Pitfall",
     "ProceduralNode",
+    "Route",
     "SemanticNode",
     "Skill",
     "SkillVersion",
@@ -30,6 +33,8 @@ __all__ = [
     "edge_may_join",
     "fill",
     "new_id",
+    "read_values",
     "slots_in",
+    "sought_slots",
     "steps_of",
 ]

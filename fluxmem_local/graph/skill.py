@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.types import JsonObject
 
-__all__ = ["Alternative", "Followed", "Pitfall", "Skill", "Slot", "Step"]
+__all__ = ["Alternative", "Followed", "Pitfall", "Route", "Skill", "Slot", "Step"]
 
 _MOST_EXAMPLES = 5
 _MOST_PITFALLS = 3
 _MOST_EXAMPLES_OF_OUTLINE = 12
+# How lines begin that tell of single episodes.
+_EVIDENCE = ("Seen: ", "Avoid: ", "Avoid, it ended the task: ")
 _SIMPLE: Mapping[Any, type] = {"str": str, "int": int, "bool": bool}
 _Part = TypeVar("_Part")
 
@@ -81,6 +83,20 @@ class Pitfall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """The whole way that successful episodes took, over the slots, and the values that the slots had there.
+
+    ``followed_by`` has for each action what was observed after it; a long observation is left out, and empty. Steps are
+    what most episodes share; a route keeps what belongs together in one.
+    """
+
+    actions: tuple[str, ...]
+    followed_by: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    episode_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
     """A skill as induced from a cluster of episodes.
 
@@ -96,6 +112,7 @@ class Skill:
     pitfalls: tuple[Pitfall, ...] = ()
     description: str = ""
     unsupported: tuple[str, ...] = ()
+    routes: tuple[Route, ...] = ()
 
     def described(self, description: str) -> Skill:
         """Put another description in."""
@@ -111,7 +128,15 @@ class Skill:
             mark = " (unsupported: never seen to succeed)" if step.unsupported else ""
             lines.append(f"{number}. {' | or: '.join(ways)}{mark}")
         lines += [f"Unsupported, never seen to succeed: {text}" for text in self.unsupported]
-        lines += [
+        return "\n".join([*lines, *self._evidence(examples)])
+
+    def show_in(self, text: str) -> str:
+        """Write the examples and pitfalls into a text of this skill, in place of those that stand there."""
+        lines = [line for line in text.splitlines() if not line.startswith(_EVIDENCE)]
+        return "\n".join([*lines, *self._evidence(len(self.examples))])
+
+    def _evidence(self, examples: int) -> list[str]:
+        lines = [
             "Seen: "
             + ", ".join(f"<{slot.number}> = {value}" for slot, value in zip(self.slots, values, strict=True) if value)
             for values in self.examples[:examples]
@@ -119,7 +144,7 @@ class Skill:
         for pitfall in self.pitfalls[:_MOST_PITFALLS]:
             warning = "Avoid, it ended the task" if pitfall.final else "Avoid"
             lines.append(f"{warning}: {pitfall.action}" + (f" ({pitfall.feedback})" if pitfall.feedback else ""))
-        return "\n".join(lines)
+        return lines
 
     def outline(self, *, examples: int = _MOST_EXAMPLES_OF_OUTLINE) -> JsonObject:
         """Return what a program needs to follow the skill, as JSON data: counts in place of ids, nothing empty."""
@@ -153,6 +178,7 @@ class Skill:
                     )
                     for pitfall in self.pitfalls
                 ],
+                **_outlined(self.routes),
             }
         )
 
@@ -182,7 +208,8 @@ class Skill:
             slots = tuple(_read(Slot, slot) for slot in data.get("slots", ()))
             examples = tuple(_of_texts(values, len(slots)) for values in data.get("examples", ()))
             pitfalls = tuple(_read(Pitfall, pitfall) for pitfall in data.get("pitfalls", ()))
-            parts = {"steps": steps, "slots": slots, "examples": examples, "pitfalls": pitfalls}
+            routes = tuple(_read(Route, route) for route in data.get("routes", ()))
+            parts = {"steps": steps, "slots": slots, "examples": examples, "pitfalls": pitfalls, "routes": routes}
             return _read(cls, {"name": "", "use": "", **data, **parts})
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise InvalidInputError(
@@ -210,6 +237,21 @@ def _of_texts(values: Any, number: int | None = None) -> tuple[str, ...]:
     if number is not None and len(values) != number:
         raise ValueError(f"{values!r:.60} has not one value for each of {number} slots")
     return tuple(values)
+
+
+def _outlined(routes: Sequence[Route]) -> JsonObject:
+    """Write routes with each different action once: a route is a list of their places."""
+    pairs = [
+        list(zip(route.actions, route.followed_by or ("",) * len(route.actions), strict=True)) for route in routes
+    ]
+    places = {pair: place for place, pair in enumerate(dict.fromkeys(pair for row in pairs for pair in row))}
+    return {
+        "actions": [_filled({"action": action, "followed_by": text}) for action, text in places],
+        "routes": [
+            {"actions": [places[pair] for pair in row], "values": list(route.values)}
+            for route, row in zip(routes, pairs, strict=True)
+        ],
+    }
 
 
 def _counts(way: Step | Alternative) -> dict[str, int]:

@@ -22,11 +22,14 @@ __all__ = ["Query", "word_similarity"]
 class Query:
     """A question as the retrievers need it.
 
-    ``vector`` is ``(d,)`` of unit length, or None when the memory has no embedder and words alone count.
+    ``vector`` is ``(d,)`` of unit length, or None when the memory has no embedder and words alone count. ``task`` is
+    the part of the question that says what is to be done, with a vector of its own; "" where nobody told.
     """
 
     text: str
     vector: FloatArray | None
+    task: str = ""
+    task_vector: FloatArray | None = None
     view: View = field(default_factory=View)
     experience: Experience = field(default_factory=Experience)
 

@@ -24,7 +24,7 @@ from .explaining import explain
 from .filters import AsOf, View, times_of
 from .fusion import rank
 from .hits import Hit
-from .procedural import inherit_skills, retrieve_skills
+from .procedural import CaseShelf, inherit_skills, retrieve_skills
 from .query import Query
 from .ranking import signal_weights
 from .semantic import retrieve_facts
@@ -54,6 +54,7 @@ class Retriever:
         self.embedder = embedder
         self.llm = llm
         self.config = config
+        self._cases = CaseShelf(store)
 
     async def retrieve(
         self,
@@ -160,7 +161,14 @@ class Retriever:
         if len(tasks) < _RELATED_TASKS:
             tasks = similar_tasks(self.store, asked, count=_RELATED_TASKS, threshold=related)
         experience = learn(self.store, tasks, related, threshold)
-        return Query(text=query, vector=vectors[0], view=view, experience=experience)
+        return Query(
+            text=query,
+            vector=vectors[0],
+            task=texts[-1],
+            task_vector=vectors[-1],
+            view=view,
+            experience=experience,
+        )
 
     async def search_layer(
         self, layer: Layer, query: Query, *, top_k: int, verify: bool = True, drop_dispensable: bool = False
@@ -185,7 +193,7 @@ class Retriever:
 
     def inherit_skills(self, query: Query, episodes: Sequence[Hit]) -> list[Hit]:
         """Return the skills that the retrieved episodes vouch for, and a few by their own words, best first."""
-        return inherit_skills(self.store, query, episodes, config=self.config)
+        return inherit_skills(self.store, query, episodes, config=self.config, cases=self._cases)
 
     def get_many(self, ids: Sequence[str]) -> list[Node]:
         """Get nodes by id, in the asked order.

@@ -20,7 +20,6 @@ from .budget import Budget, BudgetSpent
 from .clustering import cluster_episodes, word_vectors
 from .evolution import ReplayFn
 from .families import Family, find_families, is_induced
-from .joining import join_clusters
 from .kinds import regroup_by_kind
 from .planning import Planned, Planner
 from .regrouping import merge_families
@@ -157,7 +156,6 @@ class StageIII:
             min_size=self._config.min_support,
         )
         if self._config.num_clusters is None:
-            clusters = await asyncio.to_thread(join_clusters, clusters)
             clusters = await asyncio.to_thread(regroup_by_kind, clusters, min_support=self._config.min_support)
         vectors = {episode.id: row for episode, row in zip(episodes, rows, strict=True)}
         families = find_families(

@@ -16,16 +16,20 @@ __all__ = ["Change", "undo_edit"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """An edit with the nodes it needs: those it adds, the ids it cuts, the versions that stand in for others."""
+    """An edit with the nodes it needs: those it adds, the ids it cuts, the versions that stand in for others.
+
+    ``views`` are nodes as the context shows them from now on; in the memory they stay as they are.
+    """
 
     edit: Edit
     added: tuple[Node, ...] = ()
     cut: frozenset[str] = frozenset()
     variants: Mapping[str, Node] = field(default_factory=dict)
+    views: Mapping[str, Node] = field(default_factory=dict)
 
     def apply(self, subgraph: Subgraph) -> Subgraph:
         """Make the edited subgraph."""
-        return subgraph.pruned(self.cut).reshaped(self.variants).expanded(self.added)
+        return subgraph.pruned(self.cut).reshaped({**self.views, **self.variants}).expanded(self.added)
 
 
 def undo_edit(store: MemoryStore, edit_id: str) -> Edit:

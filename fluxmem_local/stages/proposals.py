@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.graph import ProceduralNode
+from fluxmem_local.retrieval import refute_values
 from fluxmem_local.types import Layer, NodeState
 
 from .evidence import Evidence, Failure, Item
@@ -45,6 +47,8 @@ _MOST_CHARS_SAID = 200
 # cosine to the feedback was 0.33 to 0.8 in trials, that of others under 0.3.
 _OUTSIDE, _KNOWN_REMEDY = 0.5, 0.25
 _KNOWS_FROM, _KNOWS_WELL = 0.25, 0.5
+# A step that failed with what it sought by a skill has refuted that, unless the world outside failed.
+_REFUTED, _REFUTED_OUTSIDE = 0.8, 0.4
 # Instance marks, or strung-together parts, that make an item wholly tied or wholly lumped.
 _MANY_MARKS = 5
 _MANY_PARTS = 6
@@ -52,7 +56,11 @@ _MANY_PARTS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """One possible edit. ``brings`` are nodes that a prune adds in the same round: they answer the failure better."""
+    """One possible edit.
+
+    ``brings`` are nodes that a prune adds in the same round: they answer the failure better. ``refutes`` are the values
+    that a prune takes out of what a skill shows, and ``view`` is the skill without them.
+    """
 
     action: str
     score: float
@@ -60,11 +68,13 @@ class Proposal:
     targets: tuple[str, ...] = ()
     granularity: str | None = None
     brings: tuple[str, ...] = ()
+    refutes: tuple[str, ...] = ()
+    view: ProceduralNode | None = None
 
     @property
-    def key(self) -> tuple[str, tuple[str, ...], str | None]:
+    def key(self) -> tuple[object, ...]:
         """What makes two edits the same test."""
-        return self.action, tuple(sorted(self.targets)), self.granularity
+        return self.action, tuple(sorted(self.targets)), self.granularity, self.refutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +84,13 @@ class Trial:
     action: str
     targets: tuple[str, ...]
     granularity: str | None = None
+    refutes: tuple[str, ...] = ()
     had_effect: bool | None = None
 
     @property
-    def key(self) -> tuple[str, tuple[str, ...], str | None]:
+    def key(self) -> tuple[object, ...]:
         """What makes two edits the same test."""
-        return self.action, tuple(sorted(self.targets)), self.granularity
+        return self.action, tuple(sorted(self.targets)), self.granularity, self.refutes
 
 
 def rule_proposals(
@@ -90,6 +101,7 @@ def rule_proposals(
         said = " ".join(failure.feedback.split())[:_MOST_CHARS_SAID]
         return [Proposal(action="none", score=1.0, reason=f'the step itself tells that it is outside: "{said}"')]
     proposals = [
+        *_refutations(failure),
         *_expansions(failure, evidence, tried, config),
         *_prunings(failure, evidence, config),
         *_reshapings(failure, evidence),
@@ -136,6 +148,27 @@ def _expansions(failure: Failure, evidence: Evidence, tried: Sequence[Trial], co
             targets=tuple(item.node.id for item in chosen),
         )
     ]
+
+
+def _refutations(failure: Failure) -> list[Proposal]:
+    """Take out of a skill's cases what the step sought by them and failed with: that much the failure proves."""
+    proposals = []
+    for node in failure.subgraph.procedural:
+        refuted = refute_values(node, failure.task, failure.result)
+        if refuted is not None:
+            values, view = refuted
+            sought = ", ".join(value for value in values if value)
+            proposals.append(
+                Proposal(
+                    action="prune",
+                    score=_REFUTED_OUTSIDE if outside_sign(failure.feedback) else _REFUTED,
+                    reason=f'the step sought "{sought}" by this skill and failed; its other cases come up',
+                    targets=(node.id,),
+                    refutes=values,
+                    view=view,
+                )
+            )
+    return proposals
 
 
 def _suspicion(item: Item, strongest: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import Edit, EpisodicNode, Subgraph
@@ -24,6 +25,9 @@ from .prune import propose_prune
 from .reshape import propose_reshape
 
 __all__ = ["Progress", "StageII", "StepResult"]
+
+# What a context shows: ids with texts, as a skill may show other cases than before.
+_Contents: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,13 +103,13 @@ class StageII:
         """
         episode_id = progress.episode.id
         trials: list[Trial] = []
-        shown: set[tuple[str, ...]] = set()
+        shown: set[_Contents] = set()
         before: Execution | None = None
         for round_ in range(1, self.config.max_refinement_rounds + 2):
             subgraph = self._present(progress.apply_to(formed))
             rendered = self._render(subgraph)
             subgraph = _shown(subgraph, rendered)
-            shown.add(subgraph.ids)
+            shown.add(_contents(subgraph))
             self._link(subgraph, progress, step_index)
             progress.tell(
                 RoundStarted(
@@ -200,7 +204,7 @@ class StageII:
         failure: Failure,
         formed: Subgraph,
         trials: list[Trial],
-        shown: set[tuple[str, ...]],
+        shown: set[_Contents],
         progress: Progress,
         step_index: int,
     ) -> bool:
@@ -218,13 +222,18 @@ class StageII:
         # A model that hangs or fails is not asked again in this task; one that talks nonsense may be.
         progress.llm_failed |= diagnosis.llm_failed
         for proposal in diagnosis.proposals:
-            trial = Trial(action=proposal.action, targets=proposal.targets, granularity=proposal.granularity)
+            trial = Trial(
+                action=proposal.action,
+                targets=proposal.targets,
+                granularity=proposal.granularity,
+                refutes=proposal.refutes,
+            )
             trials.append(trial)
             changes = await self._changes(proposal, diagnosis, failure, llm)
             staying = _staying(progress, proposal.action)
             changes = _at_originals(changes, [change for change in progress.active if change not in staying])
             context = _edited(formed, [*staying, *changes])
-            if not changes or _shown(context, self._render(context)).ids in shown:
+            if not changes or _contents(_shown(context, self._render(context))) in shown:
                 continue
             self._attributed(diagnosis.attribution.choosing(proposal), progress, step_index)
             self._store_changes(changes, staying, progress, step_index, failure.round)
@@ -298,6 +307,10 @@ def _shown(subgraph: Subgraph, rendered: RenderedContext) -> Subgraph:
     return subgraph.with_nodes([node for node in subgraph.nodes if node.id in set(rendered.ids)])
 
 
+def _contents(subgraph: Subgraph) -> _Contents:
+    return tuple((node.id, node.content) for node in subgraph.nodes)
+
+
 def _edited(formed: Subgraph, changes: list[Change]) -> Subgraph:
     for change in changes:
         formed = change.apply(formed)
@@ -322,6 +335,9 @@ def _at_originals(changes: list[Change], dropped: list[Change]) -> list[Change]:
 
 def _judged(trials: list[Trial], progress: Progress, had_effect: bool) -> list[Trial]:
     """Write the test's outcome to the edits of the last round."""
+    if trials[-1].refutes:
+        # What was refuted stays so, however the next try fails.
+        return [*trials[:-1], replace(trials[-1], had_effect=True)]
     last = replace(trials[-1], had_effect=had_effect)
     if had_effect:
         # The step fails in another way now: what was of no use against the first failure may be what this one needs.

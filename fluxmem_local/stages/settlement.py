@@ -90,7 +90,7 @@ def _was_needed(change: Change, progress: Progress) -> bool:
     served = {id for subgraph in progress.succeeded for id in subgraph.ids}
     brought = {node.id for node in (*change.added, *change.variants.values())}
     last = set(progress.succeeded[-1].ids)
-    return bool(brought & served) or bool(change.cut - last)
+    return bool(brought & served) or bool(change.cut - last) or bool(change.views.keys() & last)
 
 
 def _misled(change: Change) -> frozenset[str]:

@@ -66,9 +66,13 @@ class SlotTable:
 
     def examples(self, ids: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """Return the values that the slots had together, most frequent first."""
-        rows = [tuple(values.get(id, "") for values in self._values) for id in ids]
+        rows = [self.values_in(id) for id in ids]
         counted = Counter(row for row in rows if any(row))
         return tuple(sorted(counted, key=lambda row: (-counted[row], row)))
+
+    def values_in(self, id: str) -> tuple[str, ...]:
+        """Return the values that the slots had in an episode; a slot that it does not have is empty."""
+        return tuple(values.get(id, "") for values in self._values)
 
     def _text(self, values: dict[str, str]) -> str:
         for place, known in enumerate(self._values):

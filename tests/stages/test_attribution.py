@@ -130,11 +130,11 @@ def test_an_edit_is_never_proposed_twice_and_its_kind_loses_weight() -> None:
     first = {each.key: each for each in rule_proposals(failure(), evidence, tried=(), config=CONFIG)}
     tried = (Trial(action="prune", targets=("a",), had_effect=False),)
     after = {each.key: each for each in rule_proposals(failure(), evidence, tried=tried, config=CONFIG)}
-    assert ("prune", ("a",), None) in first
-    assert ("prune", ("a",), None) not in after
-    other = ("prune", ("b",), None)
+    assert ("prune", ("a",), None, ()) in first
+    assert ("prune", ("a",), None, ()) not in after
+    other = ("prune", ("b",), None, ())
     assert after[other].score == pytest.approx(0.85 * first[other].score)
-    expand = ("expand", ("c",), None)
+    expand = ("expand", ("c",), None, ())
     assert after[expand].score == pytest.approx(first[expand].score + 0.2)
 
 
