@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,8 @@ from fluxmem_local.graph import Node
 from fluxmem_local.text import is_question, tokenize
 from fluxmem_local.types import FloatArray
 
-from .dates import closeness, day_of, find_dates
+from .dates import Span, closeness, day_of, find_dates, share
+from .relative_dates import find_relative_dates
 
 __all__ = ["dated", "spoken_by", "statement"]
 
@@ -45,17 +47,28 @@ def spoken_by(nodes: Sequence[Node], question: str) -> FloatArray:
     return np.array([float(_is_named(_speaker(node), asked)) for node in nodes], np.float32)
 
 
-def dated(nodes: Sequence[Node], question: str) -> FloatArray | None:
+def dated(nodes: Sequence[Node], question: str, today: date) -> FloatArray | None:
     """Say how near the days of n chunks are to the dates that the question names: shape ``(n,)``, in [0, 1].
+
+    A chunk's days are its own and those that it names from there, as in "we moved last year".
+
+    Args:
+        nodes: n chunks.
+        question: with dates as they are, or as seen from ``today``: "yesterday".
+        today: the day on which it is asked.
 
     Returns:
         None when the question names no date.
     """
-    asked = find_dates(question)
+    asked: list[Span] = [*find_dates(question), *find_relative_dates(question, today)]
     if not asked:
         return None
-    days = [day_of(node.metadata.values(), node.created_at) for node in nodes]
-    return np.array([closeness(asked, day) for day in days], np.float32)
+    values = []
+    for node in nodes:
+        told = day_of(node.metadata.values(), node.created_at)
+        meant = find_relative_dates(node.content, told)
+        values.append(max(closeness(asked, told), share(asked, meant, told.year)))
+    return np.array(values, np.float32)
 
 
 def _speaker(node: Node) -> str:

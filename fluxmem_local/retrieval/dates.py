@@ -9,13 +9,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from functools import cache, lru_cache
+from typing import Final, Protocol
 
 import regex
 
-__all__ = ["DateSpan", "closeness", "day_of", "find_dates"]
+__all__ = ["LANGUAGES", "DateSpan", "Span", "closeness", "day_of", "find_dates", "share"]
 
 # Languages of the tokenizer, by their CLDR names.
-_LANGUAGES = "en de fr es it pt nl sv da nb fi hu ro tr pl cs ca id ru uk el ar he hi th"
+LANGUAGES: Final = (
+    *("en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "nb", "fi", "hu"),
+    *("ro", "tr", "pl", "cs", "ca", "id", "ru", "uk", "el", "ar", "he", "hi", "th"),
+)
 # Names of months that are everyday words in some language as well.
 _EVERYDAY = frozenset({"may", "march", "mars", "mart", "mai", "mei", "maj"})
 _ISO = regex.compile(r"\b(\d{4})-(\d{2})(?:-(\d{2}))?(?!\d)")
@@ -25,6 +29,13 @@ _WORD = regex.compile(r"[\p{L}\p{M}]+|\d+")
 # What happened is mostly told soon after, seldom before: days over which closeness falls to 1/e.
 _TOLD_AFTER_DAYS = 14.0
 _TOLD_BEFORE_DAYS = 3.0
+
+
+class Span(Protocol):
+    """Some days in a row."""
+
+    def days(self, year: int) -> tuple[date, date]:
+        """Return the first and the last day, in ``year`` where the span has none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +101,17 @@ def find_dates(text: str) -> tuple[DateSpan, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def closeness(asked: Iterable[DateSpan], told: date) -> float:
+def closeness(asked: Iterable[Span], told: date) -> float:
     """Say how near a memory of one day is to the nearest asked span, in [0, 1]: 1 within it."""
     return max((_near(*span.days(told.year), told) for span in asked), default=0.0)
+
+
+def share(asked: Iterable[Span], meant: Iterable[Span], year: int) -> float:
+    """Say which share of a span that a memory speaks of was asked for, in [0, 1]: the greatest of all pairs.
+
+    A year that only one day of was asked for says little. Spans without a year are of ``year``.
+    """
+    return max((_shared(one.days(year), other.days(year)) for one in asked for other in meant), default=0.0)
 
 
 def day_of(metadata_values: Iterable[object], created_at: float) -> date:
@@ -113,6 +132,11 @@ def _near(first: date, last: date, told: date) -> float:
     return 1.0
 
 
+def _shared(asked: tuple[date, date], meant: tuple[date, date]) -> float:
+    common = (min(asked[1], meant[1]) - max(asked[0], meant[0])).days + 1
+    return max(0, common) / ((meant[1] - meant[0]).days + 1)
+
+
 def _is_year(word: str) -> bool:
     return len(word) == 4 and word.isdigit() and 1900 <= int(word) <= 2199
 
@@ -124,7 +148,7 @@ def _month_names() -> dict[str, tuple[int, bool]]:
 
     names: dict[str, tuple[int, bool]] = {}
     for width in ("wide", "abbreviated"):
-        for language in _LANGUAGES.split():
+        for language in LANGUAGES:
             for context in ("format", "stand-alone"):
                 for number, name in get_month_names(width, context=context, locale=language).items():
                     # "de maig": the month is the last word; one or two letters say too little.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,9 +42,22 @@ class Experience:
         """The nodes of which something was learned, proved repairs first, then by value."""
         return sorted(self.values, key=lambda id: (-self.repairs.get(id, 0.0), -self.values[id], id))
 
-    def signal(self, ids: Iterable[str]) -> FloatArray:
-        """Return the graph signal of n nodes: shape ``(n,)``."""
-        return np.array([self.values.get(id, 0.0) for id in ids], np.float32)
+    def signal(self, ids: Sequence[str], content: FloatArray, places: int) -> FloatArray:
+        """Return the graph signal of n nodes: shape ``(n,)``.
+
+        A repair brings in more than its task needed, and what a task only related to the asked one has no use for
+        would crowd out the answer: of the nodes that such tasks alone speak for, those that fit best rise.
+
+        Args:
+            ids: n candidates.
+            content: their scores by content, shape ``(n,)``.
+            places: how many of them may rise by related tasks.
+        """
+        signal = np.array([self.values.get(id, 0.0) for id in ids], np.float32)
+        related = [place for place, id in enumerate(ids) if signal[place] > 0 and self.proved.get(id, 0.0) <= 0]
+        related.sort(key=lambda place: (-content[place], ids[place]))
+        signal[related[places:]] = 0.0
+        return signal
 
     def lift(self, ids: list[str], scores: FloatArray, top_k: int) -> FloatArray:
         """Put proved repairs above everything else and misleading nodes below.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, datetime, timezone
 from typing import Any, TypeAlias
 
 from fluxmem_local.storage.times import Time, moment
@@ -48,6 +49,15 @@ class View:
     def times(self) -> dict[str, Any]:
         """The limits in time as keyword arguments of the store's searches."""
         return {"valid_at": self.valid_at, "known_at": self.known_at}
+
+    @property
+    def today(self) -> date:
+        """The day of the question (UTC): that which it asks about, else the present one."""
+        moment_s = time.time() if self.valid_at is None else self.valid_at
+        try:
+            return datetime.fromtimestamp(moment_s, timezone.utc).date()
+        except (OverflowError, OSError, ValueError):
+            return date.max if moment_s > 0 else date.min
 
 
 def times_of(as_of: Any) -> dict[str, Any]:

@@ -79,8 +79,9 @@ def rank_nodes(
     if not nodes:
         return []
     ids = [node.id for node in nodes]
-    learned = query.experience.signal(ids)
-    named = {**computed, "graph": learned} if query.experience.values else dict(computed)
+    named = dict(computed)
+    if query.experience.values:
+        named["graph"] = query.experience.signal(ids, fuse(computed, weights), max(1, top_k // 2))
     scores = query.experience.lift(ids, fuse(named, weights), top_k)
     hits = [
         Hit(

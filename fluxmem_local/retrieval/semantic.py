@@ -112,7 +112,7 @@ def _fact_signals(
     computed["context"] = trust * signals.bm25(window_bm25(statistics, weights, headings))
     computed["statement"] = cues.statement(nodes, statistics.lengths[: len(nodes)])
     computed["speaker"] = cues.spoken_by(nodes, query.text)
-    dates = cues.dated(nodes, query.text)
+    dates = cues.dated(nodes, query.text, query.view.today)
     if dates is not None:
         computed["date"] = dates
     return computed

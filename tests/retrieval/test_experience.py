@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from fluxmem_local.graph import Edit, EpisodicNode, GroundEdge, SemanticNode
 from fluxmem_local.memory_store import MemoryStore, Outcome
-from fluxmem_local.retrieval.experience import learn
+from fluxmem_local.retrieval.experience import Experience, learn
 from fluxmem_local.types import Scope
 
 from .conftest import Shelf
@@ -247,3 +248,42 @@ async def test_one_place_stays_free_for_what_content_says(shelf: Shelf) -> None:
     found = ids(await shelf.retriever().retrieve(AGAIN, top_k=5))
     assert found[:4] == [id for id in found if id != "newest"]
     assert found[4] == "newest"
+
+
+def test_of_what_merely_related_tasks_speak_for_the_best_fitting_rise() -> None:
+    experience = Experience(values={"a": 0.3, "b": 0.3, "c": 0.3, "d": 0.5, "e": -0.2}, proved={"d": 0.5, "e": -0.2})
+    content = np.array([0.1, 0.4, 0.3, 0.0, 0.0], np.float32)
+    risen = experience.signal(["a", "b", "c", "d", "e"], content, 2)
+    # The task like the asked one has its say whatever the place.
+    assert risen.tolist() == pytest.approx([0.0, 0.3, 0.3, 0.5, -0.2])
+    assert experience.signal(["a", "b"], content[:2], 0).tolist() == [0.0, 0.0]
+
+
+async def test_what_served_in_place_of_a_cut_is_there_at_the_next_similar_task(shelf: Shelf) -> None:
+    await shelf.facts(**{f"n{number:03}": f"{AGAIN} {number}" for number in range(30)}, viewer="x", odd="zwieback")
+    await shelf.episode("past", TASK)
+    shelf.edit("prune", "past", "viewer", after={"instead": ["odd"]})
+    shelf.outcome("past", helped=["odd"], hurt=["viewer"])
+    assert ids(await shelf.retriever().retrieve(AGAIN, top_k=3))[0] == "odd"
+
+
+@pytest.mark.parametrize(
+    ("failures", "first", "value"),
+    # Helped 1 in one task of relevance 1 and prior 1: 1 / 2; each failure halves, thirds ... what helped.
+    [(0, True, 1 / 2), (1, True, 0.5 / 1.5), (2, False, (1 / 3) / (4 / 3))],
+)
+async def test_each_later_failure_weakens_a_repair(shelf: Shelf, failures: int, first: bool, value: float) -> None:
+    await shelf.facts(**{f"n{number:03}": f"{TASK} {number}" for number in range(9)}, odd="zwieback")
+    await shelf.episode("past", TASK)
+    link = GroundEdge(source_id="odd", target_id="past")
+    shelf.link(link)
+    shelf.edit("expand", "past", "odd")
+    shelf.outcome("past", helped=["odd"])
+    with shelf.store.transaction() as transaction:
+        for _ in range(failures):
+            transaction.count_activations([link.id], success=False)
+    (task,) = shelf.store.get_many(["past"])
+    assert isinstance(task, EpisodicNode)
+    learned = learn(shelf.store, [(task, 1.0)], 0.35, 0.6)
+    assert learned.values["odd"] == pytest.approx(value)
+    assert (ids(await shelf.retriever().retrieve(TASK, top_k=3))[0] == "odd") is first
