@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import BlankTextError, InvalidInputError
-from fluxmem_local.graph import EpisodicNode, steps_of
+from fluxmem_local.graph import Edit, EpisodicNode, steps_of
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
 from fluxmem_local.memory_store import MemoryStore, Outcome
 from fluxmem_local.retrieval import Retriever
@@ -43,6 +43,7 @@ class TaskRunner:
         self._stage_one = stage_one
         self._stage_two = StageII(store, retriever, embedder, llm, config)
         self._embedder = embedder
+        self._config = config
 
     async def run_task(
         self,
@@ -184,14 +185,19 @@ class TaskRunner:
                     break
         # Cancellation and Ctrl-C too: whatever ends the task early must leave no half-made repair behind.
         except BaseException:
-            settle_without_success(self._store, progress, _ended(progress, "interrupted"))
+            self._settle(progress, _ended(progress, "interrupted"))
             raise
         return self._finish(progress, step)
 
+    def _settle(self, progress: Progress, episode: EpisodicNode) -> tuple[Edit, ...]:
+        if episode.success:
+            return settle_success(self._store, progress, episode)
+        alike = self._config.interference_similarity_threshold
+        return settle_without_success(self._store, progress, episode, alike=alike)
+
     def _finish(self, progress: Progress, step: StepResult) -> TaskResult:
         status = "succeeded" if step.success else "failed"
-        settle = settle_success if step.success else settle_without_success
-        edits = settle(self._store, progress, _ended(progress, status, step.feedback))
+        edits = self._settle(progress, _ended(progress, status, step.feedback))
         result = TaskResult(
             success=step.success,
             trajectory=tuple(progress.trajectory),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,8 @@ __all__ = ["Experience", "learn", "trust_in"]
 
 # A link says that a memory was at hand; a counted outcome says that it made the difference.
 _LINK_EVIDENCE = 0.5
+# A repair whose link is trusted less is one among other memories: tasks failed with it, and more than succeeded.
+_TRUSTED_REPAIR = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +26,10 @@ class Experience:
     """What was learned, by node id.
 
     ``values`` is the graph signal in (-1, 1), ``proved`` the same of tasks alone that are like the asked one.
-    ``repairs`` are nodes that a kept repair brought into a similar task, with the similarity of the nearest such
-    task. ``misleading`` are nodes that hurt in similar tasks more than they helped; ``dispensable`` are those of
-    them without which a similar task succeeded. A node of which nothing was learned is in none of them. ``tasks``
-    are the past tasks that taught it, with their similarity.
+    ``repairs`` are nodes that a kept repair brought into a similar task, or that served it in place of what was cut,
+    with the similarity of the nearest such task. ``misleading`` are nodes that hurt in similar tasks more than they
+    helped; ``dispensable`` are those of them without which a similar task succeeded. A node of which nothing was
+    learned is in none of them. ``tasks`` are the past tasks that taught it, with their similarity.
     """
 
     values: Mapping[str, float] = field(default_factory=dict)
@@ -89,6 +91,8 @@ def learn(
 
     Counted outcomes come first. Where a node has none in a task, the kept repairs of that task count, and then its
     edges, weighed by trust: a fact that was merely at hand in a failure gets a worse value, but is not misleading.
+    What helped counts less for each later task that failed with the same link, and a repair that often failed so is
+    no proved one: what was called a success may have been none.
 
     Args:
         store: the memory.
@@ -105,19 +109,22 @@ def learn(
         (outcome.node_id, outcome.episode_id): (max(0, outcome.helped), max(0, outcome.hurt))
         for outcome in store.outcomes(episode_ids=list(rows))
     }
+    links = _linked(store, list(rows))
     repairs: dict[str, float] = {}
     for edit in store.edits(episode_ids=list(rows)):
         if edit.kept and edit.episode_id is not None:
             similarity, brought = tasks[rows[edit.episode_id]][1], _brought_in(edit)
-            for id in brought if similarity >= threshold else ():
+            trusted = [id for id in brought if links.get((id, edit.episode_id), _UNTESTED).held >= _TRUSTED_REPAIR]
+            for id in trusted if similarity >= threshold else ():
                 repairs[id] = max(similarity, repairs.get(id, similarity))
             for id in (*brought, *(edit.targets if edit.kind == "prune" else ())):
                 evidence.setdefault((id, edit.episode_id), (1.0, 0.0) if id in brought else (0.0, 1.0))
     explicit = set(evidence)
-    for pair, trust in _linked(store, list(rows)).items():
-        success = tasks[rows[pair[1]]][0].success
-        if success is not None:
-            evidence.setdefault(pair, (trust, 0.0) if success else (0.0, trust))
+    for pair, link in links.items():
+        if pair in explicit:
+            evidence[pair] = (evidence[pair][0] * link.held, evidence[pair][1])
+        elif (success := tasks[rows[pair[1]]][0].success) is not None:
+            evidence[pair] = (link.trust, 0.0) if success else (0.0, link.trust)
 
     columns = {id: column for column, id in enumerate(dict.fromkeys(id for id, _ in evidence))}
     helped = np.zeros((len(rows), len(columns)), np.float32)
@@ -149,18 +156,35 @@ def learn(
 def _brought_in(edit: Edit) -> tuple[str, ...]:
     if edit.kind == "expand":
         return edit.targets
+    if edit.kind == "prune":
+        return tuple(edit.after.get("instead", ()))
     if edit.kind == "reshape":
         return tuple(edit.after.get("variants", {}).values())
     return ()
 
 
-def _linked(store: MemoryStore, task_ids: list[str]) -> dict[tuple[str, str], float]:
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """An edge between a node and a task: its trust as evidence, and the share of later tasks that it held in."""
+
+    trust: float
+    held: float
+
+
+_UNTESTED = _Link(_LINK_EVIDENCE, 1.0)
+
+
+def _linked(store: MemoryStore, task_ids: list[str]) -> dict[tuple[str, str], _Link]:
     ground = store.edges(target_ids=task_ids, kinds=("ground",))
     distill = store.edges(source_ids=task_ids, kinds=("distill",))
     edges = [*ground, *distill]
     pairs = [(edge.source_id, edge.target_id) for edge in ground]
     pairs += [(edge.target_id, edge.source_id) for edge in distill]
-    return {pair: _LINK_EVIDENCE * float(trust) for pair, trust in zip(pairs, trust_in(edges), strict=True)}
+    held = trust_in([replace(edge, weight=1.0) for edge in edges])
+    return {
+        pair: _Link(_LINK_EVIDENCE * float(trust), float(share))
+        for pair, trust, share in zip(pairs, trust_in(edges), held, strict=True)
+    }
 
 
 def trust_in(edges: Sequence[Edge]) -> FloatArray:

@@ -54,7 +54,7 @@ def settle_success(store: MemoryStore, progress: Progress, episode: EpisodicNode
         misled &= there
         versions = [id for id in versions if id in there]
         edges = [*use_edges(episode.id, list(served.values())), *_inherited(store, kept, there)]
-        final = _finished_edits(progress, kept, edges, misled)
+        final = _finished_edits(store, progress, kept, edges, misled)
         activated = _edges_among(store, list(served), list(served))
         failed = _edges_among(store, sorted(misled), [id for each in progress.activated for id in each.ids])
         if versions:
@@ -71,16 +71,38 @@ def settle_success(store: MemoryStore, progress: Progress, episode: EpisodicNode
     return final
 
 
-def settle_without_success(store: MemoryStore, progress: Progress, episode: EpisodicNode) -> tuple[Edit, ...]:
-    """Roll every edit back and record the episode, unlinked; return the edits as they stand."""
+def settle_without_success(
+    store: MemoryStore, progress: Progress, episode: EpisodicNode, *, alike: float
+) -> tuple[Edit, ...]:
+    """Roll every edit back and record the episode, unlinked; return the edits as they stand.
+
+    What tasks of at least the similarity ``alike`` had taught did not hold, so their links to what the failed rounds
+    started from count a failure more, unless the failure came from outside of the memory.
+    """
     final = tuple(replace(edit, kept=False) for edit in progress.edits.values())
     with store.transaction() as transaction:
+        if episode.status == "failed" and progress.attributions and progress.attributions[0].action != "none":
+            transaction.count_activations(_links_that_failed(store, progress, alike), success=False)
         _collect_step_links(store, transaction, episode.id)
         _delete_versions(store, transaction, progress.active)
         transaction.replace(episode)
         for edit in final:
             transaction.put_edit(edit)
     return final
+
+
+def _links_that_failed(store: MemoryStore, progress: Progress, alike: float) -> list[str]:
+    """The links between the failed step's first context and the tasks in it that are like this one."""
+    step = progress.rounds[-1]["step"]
+    shown = next(done["context_ids"] for done in progress.rounds if done["step"] == step)
+    there = store.present(shown)
+    first = [id for id in shown if id in there]
+    vector = progress.episode.embedding
+    tasks = [node.id for node in store.get_many(first) if node.layer is Layer.EPISODIC]
+    if vector is None or not tasks:
+        return []
+    similar = [id for id, row in zip(tasks, store.embeddings(tasks), strict=True) if float(row @ vector) >= alike]
+    return _edges_among(store, similar, first) if similar else []
 
 
 def _was_needed(change: Change, progress: Progress) -> bool:
@@ -115,8 +137,23 @@ def _inherited(store: MemoryStore, kept: Sequence[Change], there: set[str]) -> l
     return edges
 
 
+def _instead(store: MemoryStore, change: Change, progress: Progress) -> list[str]:
+    """Find what served in place of each node that was cut: of all that served, the one most like it.
+
+    Of eighteen labelled failures by a misleading memory, it was the one that was needed in each.
+    """
+    served = [id for id in progress.succeeded[-1].ids if id not in change.cut]
+    there = store.present([*served, *change.cut])
+    cut, served = sorted(change.cut & there), [id for id in served if id in there]
+    if not cut or not served:
+        return []
+    likeness = store.embeddings(cut) @ store.embeddings(served).T
+    nearest = [served[int(row.argmax())] for row in likeness if row.max() > 0]
+    return list(dict.fromkeys(nearest))
+
+
 def _finished_edits(
-    progress: Progress, kept: Sequence[Change], edges: Sequence[Edge], misled: set[str]
+    store: MemoryStore, progress: Progress, kept: Sequence[Change], edges: Sequence[Edge], misled: set[str]
 ) -> tuple[Edit, ...]:
     needed = {change.edit.id: change for change in kept}
     final = []
@@ -134,6 +171,7 @@ def _finished_edits(
                     **edit.after,
                     "helped": sorted(brought),
                     "hurt": sorted(_misled(change) & misled),
+                    **({"instead": _instead(store, change, progress)} if change.cut else {}),
                     "edge_ids": [edge.id for edge in edges if {edge.source_id, edge.target_id} & brought],
                     "context_ids": list(progress.succeeded[-1].ids),
                 },

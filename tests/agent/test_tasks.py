@@ -9,11 +9,23 @@ import pytest
 from fluxmem_local.agent.results import FailureAttributed, GraphEdited, StepExecuted, TaskFinished
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import BlankTextError, InvalidInputError, NotFoundError
-from fluxmem_local.graph import EpisodicNode
+from fluxmem_local.graph import EpisodicNode, SemanticNode
 from fluxmem_local.stages.edits import undo_edit
 from fluxmem_local.testing import FailingLLM, ScriptedLLM
 from fluxmem_local.types import Layer, NodeState
-from tests.stages.worlds import CONTEXT, OBJECTION, REFUSAL, SKILL, TASK, World, everything, small_memory
+from tests.stages.worlds import (
+    CONTEXT,
+    OBJECTION,
+    REFUSAL,
+    SKILL,
+    TASK,
+    VIEWER,
+    Small,
+    World,
+    add,
+    everything,
+    small_memory,
+)
 
 NEVER = frozenset({"no such node"})
 
@@ -139,6 +151,45 @@ async def test_an_unsolved_task_leaves_no_trace_in_retrieval() -> None:
     assert (episode.status, episode.success) == ("failed", False)
     assert len(episode.metadata["rounds"]) == result.rounds
     assert all(edit.kept is False for edit in small.store.edits(episode_ids=[result.episode_id]))
+
+
+async def _learned_by_mistake(small: Small) -> str:
+    """A task that was called a success with a useless memory in its context; return the id of that memory's link."""
+    world = World(needed=frozenset({"other2"}))
+    result = await small.runner.run_task(
+        TASK, world.execute, context_ids=("viewer", "other2", "episode"), on_event=world.listen
+    )
+    (link,) = small.store.edges(source_ids=["other2"], target_ids=[result.episode_id])
+    return link.id
+
+
+@pytest.mark.parametrize(
+    ("task", "feedback", "failures"),
+    [
+        (f"{TASK} again", OBJECTION, 1),
+        (f"{TASK} again", "HTTP 503 service unavailable", 0),
+        ("Dry the tents before they are packed", OBJECTION, 0),
+    ],
+)
+async def test_a_later_failure_weakens_the_links_of_similar_tasks(task: str, feedback: str, failures: int) -> None:
+    small = await small_memory()
+    link = await _learned_by_mistake(small)
+    world = World(needed=NEVER, feedback=feedback)
+    result = await small.runner.run_task(task, world.execute, on_event=world.listen)
+    assert not result.success
+    counted = {edge.id: (edge.success_count, edge.failure_count) for edge in small.store.edges()}
+    assert counted[link] == (0, failures)
+    assert small.store.verify().ok
+
+
+async def test_a_kept_cut_says_what_served_in_its_place() -> None:
+    small = await small_memory()
+    await add(small, [SemanticNode(id="near", content=VIEWER.replace("rendered grid", "rows"))])
+    world = World(needed=frozenset({"near"}), noise=frozenset({"viewer"}))
+    context = ("viewer", "other0", "near", "episode")
+    result = await small.runner.run_task(TASK, world.execute, context_ids=context, on_event=world.listen)
+    (cut,) = [edit for edit in result.edits if edit.kept and edit.kind == "prune"]
+    assert (cut.targets, cut.after["instead"]) == (("viewer",), ["near"])
 
 
 async def test_defect_step_edges_piled_up() -> None:
