@@ -9,6 +9,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from fluxmem_local.errors import FluxMemError, MemoryNotFoundError
 
 from .output import FAILED, count_of, note, print_json, print_table
 from .progress import progress
-from .session import Session, Verb
+from .session import NamedPath, Session, Verb
 
 __all__ = ["COMMANDS"]
 
@@ -74,14 +75,23 @@ def stats(session: Session) -> None:
 
 @click.command(cls=Verb)
 @click.option("--fix", is_flag=True, help="Put right what can be.")
+@click.option(
+    "--salvage",
+    type=NamedPath(path_type=Path, file_okay=False),
+    help="Copy what can be read of a damaged memory into a new one in this folder; the damaged one stays as it is.",
+)
 @click.pass_obj
-def verify(session: Session, fix: bool) -> None:
+def verify(session: Session, fix: bool, salvage: Path | None) -> None:
     """Check the graph's rules and that every index agrees with it; ends with 1 when something is wrong.
 
     \b
     Example:
       fluxmem verify --fix
+      fluxmem verify --salvage ./rescued
     """
+    if salvage is not None:
+        _salvage(session, salvage)
+        return
     with session.open() as agent:
         report = agent.verify(fix=fix)
     if session.as_json:
@@ -97,6 +107,22 @@ def verify(session: Session, fix: bool) -> None:
         click.echo("nothing is wrong" if report.ok else count_of(len(report.problems), "problem"))
     if not report.ok:
         sys.exit(FAILED)
+
+
+def _salvage(session: Session, target: Path) -> None:
+    from fluxmem_local.agent.agent import FluxMemAgent
+
+    rescued = FluxMemAgent.salvage(session.directory, target)
+    if session.as_json:
+        print_json(rescued)
+        return
+    click.echo(f"{target}: {count_of(rescued.num_nodes, 'memory', 'memories')}, {count_of(rescued.num_edges, 'link')}")
+    if rescued.num_damaged:
+        note(f"{count_of(rescued.num_damaged, 'memory', 'memories')} left out, being damaged")
+    if rescued.num_missing:
+        note(f"{count_of(rescued.num_missing, 'memory', 'memories')} not found, though something names them")
+    if rescued.num_unembedded:
+        note(f"{count_of(rescued.num_unembedded, 'memory', 'memories')} without a vector; run: fluxmem reindex")
 
 
 @click.command(cls=Verb)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluxmem_local.errors import (
     DimensionError,
@@ -32,6 +32,9 @@ from .layer_index import LayerIndex
 from .reader import MemoryReader
 from .receipts import Receipt, VerifyReport
 from .transaction import Transaction
+
+if TYPE_CHECKING:
+    from fluxmem_local.storage.salvage import Salvaged
 from .verification import verify
 
 __all__ = ["MemoryStore"]
@@ -96,6 +99,24 @@ class MemoryStore(MemoryReader):
             database.close()
             raise
         return store
+
+    @classmethod
+    def salvage(cls, path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Salvaged:
+        """Copy what can be read of a damaged memory into a new one at ``target``; the damaged one is only read.
+
+        Raises:
+            MemoryNotFoundError: there is no memory at ``path``.
+            MemoryDamagedError: nothing of it can be read; nothing was made.
+            InvalidInputError: there is a memory at ``target``.
+            StorageError: a file cannot be read, or the target not be written.
+        """
+        # Here, because it is needed once in a memory's life, if ever.
+        from fluxmem_local.storage.salvage import salvage
+
+        salvaged = salvage(check_folder(path), check_folder(target))
+        with cls.open(target, create=False) as store:
+            store.verify(fix=True)
+        return salvaged
 
     @property
     def database(self) -> Database:

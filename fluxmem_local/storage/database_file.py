@@ -16,7 +16,7 @@ from .read_only import uri_of
 from .schema import APPLICATION_ID, SCHEMA_VERSION, renew_identity
 from .sqlite_errors import REMEDY, mapped_errors
 
-__all__ = ["check_file", "copy_of", "log_of", "migration_copies", "sync_folder"]
+__all__ = ["check_file", "copy_of", "log_is_foreign", "log_of", "migration_copies", "sync_folder"]
 
 _MAGIC = b"SQLite format 3\x00"
 _LOG_HEADER_BYTES = 32
@@ -46,7 +46,11 @@ def check_file(file: Path) -> None:
         )
     if logged:
         # A checkpoint may have been cut short, and then the log completes the file.
-        _check_log(file, log)
+        if log_is_foreign(file, log):
+            raise MemoryDamagedError(
+                f"{log} is the log of another memory; nothing was overwritten; bring the right one back, or move it "
+                f"away to open {file.name} as it was before its last changes"
+            )
         return
     page_size = int.from_bytes(header[16:18], "big")
     page_size = 65536 if page_size == 1 else page_size
@@ -118,19 +122,17 @@ def _fill(half: Path, connection: sqlite3.Connection, renew: bool) -> None:
         copy.execute("PRAGMA journal_mode = WAL")
 
 
-def _check_log(file: Path, log: Path) -> None:
-    """Refuse the log of another memory, which SQLite would write into this one."""
+def log_is_foreign(file: Path, log: Path) -> bool:
+    """Tell whether a log is surely that of another memory, which SQLite would write into this one."""
     try:
         with closing(sqlite3.connect(uri_of(file, unchanging=True), uri=True)) as connection:
             identity = str(connection.execute("SELECT uuid FROM identity").fetchone()[0])
     except (sqlite3.Error, TypeError):
-        return  # an older memory, or one of which the log holds the first page
+        return False  # an older memory, or one of which the log holds the first page
+    if not log.stat().st_size:
+        return False
     with log.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content.find(identity.encode()) < 0 and _commits(content):
-            raise MemoryDamagedError(
-                f"{log} is the log of another memory; nothing was overwritten; bring the right one back, or move it "
-                f"away to open {file.name} as it was before its last changes"
-            )
+        return content.find(identity.encode()) < 0 and _commits(content)
 
 
 def _commits(content: mmap.mmap) -> bool:
