@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxmem_local.errors import MemoryDamagedError, MemoryNotFoundError, StorageError
+from fluxmem_local.types import NodeState
 
 from .backup import empty_place
 from .codec import NODE_COLUMNS, decode_json, edge_from_row, node_from_row, vector_of
@@ -30,7 +31,7 @@ _TABLES = (
     *("mentions", "outcomes", "edit_targets", "meta", "ingested", "forgotten"),
 )
 _TYPES: dict[str, tuple[type, ...]] = {"TEXT": (str,), "INTEGER": (int,), "REAL": (int, float), "BLOB": (bytes,)}
-_JSON_TYPES = ("number", "text", "item", "true", "false", "null", "array", "object")
+_NO_IDS = ("number", "text", "item", "true", "false", "null", "array", "object", *NodeState)
 _FACTS = ("fingerprint", "dimension", "tokenizer")
 # (table, column) that must hold an id of `nodes`
 _REFERENCES = (
@@ -139,8 +140,8 @@ def _is_likely(table: str, row: dict[str, Any]) -> bool:
     if table == "meta":
         return row["key"] in _FACTS or row["key"].startswith("user:")
     if table == "outcomes":
-        # A row of `attributes` has the same form, and a type of JSON in that place.
-        return row["episode_id"] not in _JSON_TYPES
+        # Rows of `attributes` and of the index by state have the same form.
+        return row["episode_id"] not in _NO_IDS
     if table == "forgotten":
         return row["kind"] in KINDS
     if table == "ingested":
