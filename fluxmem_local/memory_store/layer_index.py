@@ -87,9 +87,21 @@ class LayerIndex:
             self.given.delete([row["id"] for row in rows])
 
     def drop_file(self) -> None:
-        """Delete the derived file."""
-        if self._file is not None:
+        """Delete the derived file.
+
+        Raises:
+            StorageError: it cannot be deleted.
+        """
+        if self._file is None:
+            return
+        try:
             self._file.unlink(missing_ok=True)
+        except NotADirectoryError:
+            pass  # where its folder should be is a file, so it is not there
+        except OSError as error:
+            raise StorageError(
+                f"cannot delete {self._file}, which is to be made anew: {error.strerror}; move it away"
+            ) from error
 
     def save(self, connection: sqlite3.Connection) -> int | None:
         """Write the derived file when that saves time later; return the generation it shows."""

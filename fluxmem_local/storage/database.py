@@ -257,8 +257,11 @@ class Database:
             connection.row_factory = sqlite3.Row
             for setting in ("foreign_keys = ON", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
                 connection.execute(f"PRAGMA {setting}")
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, UnicodeDecodeError):
+                # The sqlite3 module stumbles over its own message when the damage is quoted in it.
+                raise sqlite3.DatabaseError("malformed database schema") from error
             raise
         # Whoever drops a memory without closing it gets no leak, and no warning about one from Python 3.13 on.
         # Not at exit: a forked child must not close what its parent still uses.
