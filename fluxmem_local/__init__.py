@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from .models.llm import TransformersLLM
     from .retrieval import Hit
     from .stages.consolidation import ConsolidationReport
-    from .types import Layer, NodeState, Scope
+    from .types import Layer, NodeState, Origin, Scope
 
 __all__ = [
     "Answer",
@@ -91,6 +91,7 @@ __all__ = [
     "Node",
     "NodeState",
     "NotFoundError",
+    "Origin",
     "OutsideFailureError",
     "ProceduralNode",
     "Receipt",
@@ -156,7 +157,7 @@ _HOMES = {
     "models.llm": ("TransformersLLM",),
     "retrieval": ("Hit",),
     "stages.consolidation": ("ConsolidationReport",),
-    "types": ("Layer", "NodeState", "Scope"),
+    "types": ("Layer", "NodeState", "Origin", "Scope"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fluxmem_local.errors import InvalidInputError
 
-__all__ = ["FloatArray", "JsonObject", "Layer", "NodeState", "Scope"]
+__all__ = ["FloatArray", "JsonObject", "Layer", "NodeState", "Origin", "Scope"]
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 JsonObject: TypeAlias = dict[str, Any]
@@ -39,6 +39,22 @@ class NodeState(str, Enum):
     ACTIVE = "active"
     TRIAL = "trial"
     DEMOTED = "demoted"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Origin(str, Enum):
+    """Who added a node.
+
+    ``USER`` is the memory's owner. What an ``AGENT`` wrote by itself counts less until it is confirmed. ``IMPORT`` came
+    with data that does not say who wrote it. ``DERIVED`` was made from other memories: skills and reshaped versions.
+    """
+
+    USER = "user"
+    AGENT = "agent"
+    IMPORT = "import"
+    DERIVED = "derived"
 
     def __str__(self) -> str:
         return self.value

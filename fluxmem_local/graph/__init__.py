@@ -3,12 +3,23 @@
 from .cases import Case, read_values, sought_slots
 from .edges import DistillEdge, Edge, GroundEdge, StepLinkEdge, edge_may_join
 from .edits import Edit
-from .nodes import EPISODE_STATUSES, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion, new_id, steps_of
+from .nodes import (
+    ANSWERED,
+    EPISODE_STATUSES,
+    EpisodicNode,
+    Node,
+    ProceduralNode,
+    SemanticNode,
+    SkillVersion,
+    new_id,
+    steps_of,
+)
 from .skill import Alternative, Followed, Pitfall, Route, Skill, Slot, Step
 from .subgraph import Subgraph
 from .templates import bind, fill, slots_in
 
 __all__ = [
+    "ANSWERED",
     "EPISODE_STATUSES",
     "Alternative",
     "Case",

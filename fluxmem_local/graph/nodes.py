@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 from fluxmem_local.errors import InvalidInputError
-from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
+from fluxmem_local.types import FloatArray, Layer, NodeState, Origin, Scope
 
 __all__ = [
+    "ANSWERED",
     "EPISODE_STATUSES",
     "EpisodicNode",
     "Node",
@@ -24,6 +25,8 @@ __all__ = [
 
 
 EPISODE_STATUSES = ("running", "succeeded", "failed", "interrupted")
+# The key in an episode's metadata that tells that its steps only answered, and did nothing.
+ANSWERED = "answered"
 
 
 def new_id() -> str:
@@ -55,7 +58,7 @@ class _NodeBase:
 
     ``embedding`` is ``(d,)`` float32 of unit length and belongs to ``content``; None until the memory stored the node,
     or while the memory has no embedder. ``created_at`` is in seconds since 1970 (UTC). ``variant_of`` is the id of the
-    node of which this one is a reshaped version.
+    node of which this one is a reshaped version. ``confirmed_at`` says since when the word of an agent is trusted.
     """
 
     layer: ClassVar[Layer]
@@ -68,6 +71,13 @@ class _NodeBase:
     scope: Scope = field(default_factory=Scope)
     state: NodeState = NodeState.ACTIVE
     variant_of: str | None = None
+    added_by: Origin = Origin.USER
+    confirmed_at: float | None = None
+
+    @property
+    def trusted(self) -> bool:
+        """Tell whether it counts in full: an agent's own word does once a success or the owner confirmed it."""
+        return self.added_by != Origin.AGENT or self.confirmed_at is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +109,7 @@ class EpisodicNode(_NodeBase):
     success: bool | None = None
     feedback: str = ""
     status: str = "running"
+    added_by: Origin = Origin.AGENT
 
     def __post_init__(self) -> None:
         _fill_either(self, "content", "task_description")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from fluxmem_local.errors import InvalidInputError, NotFoundError
-from fluxmem_local.graph import Edge, Edit, edge_may_join
+from fluxmem_local.graph import ANSWERED, Edge, Edit, edge_may_join
 from fluxmem_local.storage.checks import check_edge, check_number
 from fluxmem_local.storage.codec import EDGE_COLUMNS, edge_to_row, scope_key
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.journal import write_edit
 from fluxmem_local.storage.records import Outcome
-from fluxmem_local.storage.rows import IN_LIST, next_generation, set_fact
+from fluxmem_local.storage.rows import IN_LIST, confirm, next_generation, set_fact
 from fluxmem_local.types import Layer, Scope
 
 __all__ = ["LinkChanges", "whole"]
@@ -131,6 +132,14 @@ class LinkChanges:
             "DO UPDATE SET helped = helped + excluded.helped, hurt = hurt + excluded.hurt",
             [(each.node_id, each.episode_id, each.helped, each.hurt) for each in outcomes],
         )
+        helped = {each.node_id: each.episode_id for each in outcomes if each.helped > each.hurt}
+        # An answer is judged by the facts that it was made from: no success of theirs.
+        answers = self._connection.execute(
+            f"SELECT id FROM nodes WHERE id {IN_LIST} AND json_extract(metadata, '$.{ANSWERED}')",
+            (json.dumps(list(set(helped.values()))),),
+        )
+        answered = {row["id"] for row in answers.fetchall()}
+        confirm(self._connection, [id for id, episode in helped.items() if episode not in answered], time.time())
 
     @whole
     def put_edit(self, edit: Edit) -> None:

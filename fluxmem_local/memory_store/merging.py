@@ -6,8 +6,10 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+from fluxmem_local.storage.rows import confirm
 from fluxmem_local.storage.times import VALID_FROM, VALID_TO
 from fluxmem_local.text import HEADINGS
+from fluxmem_local.types import Origin
 
 __all__ = ["merged_metadata", "take_over"]
 
@@ -50,6 +52,9 @@ def take_over(connection: sqlite3.Connection, keep: str, drop: str) -> None:
         "UPDATE nodes SET count = count + (SELECT count FROM nodes WHERE id = ?) WHERE id = ? AND layer = 'semantic'",
         (drop, keep),
     )
+    said = run("SELECT added_by, confirmed_at, created_at FROM nodes WHERE id = ?", (drop,)).fetchone()
+    if said["added_by"] != Origin.AGENT or said["confirmed_at"] is not None:
+        confirm(connection, [keep], said["confirmed_at"] or said["created_at"])
     run("UPDATE nodes SET variant_of = ? WHERE variant_of = ? AND id != ?", (keep, drop, keep))
     run("UPDATE edit_targets SET node_id = ? WHERE node_id = ?", (keep, drop))
     run("UPDATE edits SET episode_id = ? WHERE episode_id = ?", (keep, drop))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Sequence
 from dataclasses import replace as with_fields
 from typing import Any
@@ -19,6 +20,7 @@ from fluxmem_local.storage.refusals import allow_mention, allow_node
 from fluxmem_local.storage.rows import (
     IN_LIST,
     add_mention,
+    confirm,
     derived_columns,
     find_twin,
     insert_node,
@@ -154,6 +156,17 @@ class Transaction(LinkChanges):
             f"UPDATE nodes SET state = ?, trial_of = NULL WHERE id {IN_LIST}",
             (str(NodeState(state)), json.dumps(list(ids))),
         )
+
+    @whole
+    def confirm(self, ids: Sequence[str]) -> None:
+        """Trust what an agent wrote by itself, on the owner's word.
+
+        Raises:
+            NotFoundError: an unknown id.
+        """
+        self._require(ids)
+        self._touch()
+        confirm(self._connection, ids, time.time())
 
     @whole
     def delete_nodes(self, ids: Sequence[str]) -> None:
@@ -309,6 +322,8 @@ class Transaction(LinkChanges):
             "UPDATE nodes SET count = count + ?, state = 'active', trial_of = NULL WHERE id = ?",
             (node.count, known["id"]),
         )
+        if node.trusted:
+            confirm(self._connection, [known["id"]], node.created_at)
         add_mention(self._connection, known["id"], node.source, node.chunk_index, node.count, node.created_at)
         allow_mention(self._connection, known["id"], node.source)
 

@@ -11,13 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fluxmem_local.errors import InvalidInputError, OutsideFailureError
+from fluxmem_local.graph import ANSWERED
 
 from .feedback import describe_exception, storable
 
 __all__ = ["ANSWERED", "ExecuteFn", "Execution", "execute"]
-
-# The key in an episode's metadata that tells that its steps only answered, and did nothing.
-ANSWERED = "answered"
 
 Outcome3: TypeAlias = tuple[str, str, bool]
 ExecuteFn: TypeAlias = Callable[[str], Awaitable[Outcome3] | Outcome3]

@@ -11,7 +11,7 @@ from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import ProceduralNode, Skill
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore, Outcome
-from fluxmem_local.types import FloatArray, NodeState
+from fluxmem_local.types import FloatArray, NodeState, Origin
 
 from .advice import SkillWriter
 from .cases import collect_cases
@@ -126,7 +126,12 @@ class Planner:
         source_ids = tuple(episode.id for episode in family.successes)
         candidate = None
         if known is None:
-            node = ProceduralNode(skill_text=text, scope=family.successes[0].scope, source_episode_ids=source_ids)
+            node = ProceduralNode(
+                skill_text=text,
+                scope=family.successes[0].scope,
+                source_episode_ids=source_ids,
+                added_by=Origin.DERIVED,
+            )
         else:
             node = replace(known, source_episode_ids=source_ids)
             before = known_structure(known)

@@ -12,7 +12,7 @@ from fluxmem_local.answers import usable_text
 from fluxmem_local.graph import Edit, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion
 from fluxmem_local.interfaces import LLM_TIMEOUT_S, BaseEmbedder, BaseLLM
 from fluxmem_local.text import content_key, is_blank
-from fluxmem_local.types import FloatArray, Layer, NodeState
+from fluxmem_local.types import FloatArray, Layer, NodeState, Origin
 
 from .edits import Change
 from .evidence import Failure
@@ -141,6 +141,7 @@ def _version(
             scope=failure.scope,
             state=NodeState.TRIAL,
             variant_of=original.id,
+            added_by=Origin.DERIVED,
             source=original.source,
             chunk_index=original.chunk_index,
         )
@@ -152,6 +153,7 @@ def _version(
             scope=failure.scope,
             state=NodeState.TRIAL,
             variant_of=original.id,
+            added_by=Origin.DERIVED,
             source_episode_ids=(original.id, failure.episode_id),
         )
     ended = SkillVersion(
@@ -168,6 +170,7 @@ def _version(
         scope=failure.scope,
         state=NodeState.TRIAL,
         variant_of=original.id,
+        added_by=Origin.DERIVED,
         version=original.version + 1,
         version_history=(*original.version_history, ended),
         source_episode_ids=tuple(dict.fromkeys((*original.source_episode_ids, failure.episode_id))),

@@ -21,7 +21,7 @@ from fluxmem_local.graph import (
     SkillVersion,
 )
 from fluxmem_local.text import is_blank
-from fluxmem_local.types import NodeState, Scope
+from fluxmem_local.types import NodeState, Origin, Scope
 
 from .codec import encode_json, payload_of
 from .times import validity
@@ -62,6 +62,10 @@ def check_node(node: Any) -> EncodedNode:
             raise InvalidInputError(f"node {node.id!r} has {name} {value!r:.200}; give a {wanted.__name__}")
     for part in (node.scope.user, node.scope.agent, node.scope.session):
         check_text(part or "", f"the scope of node {node.id!r}")
+    if not isinstance(node.added_by, str) or node.added_by not in tuple(Origin):
+        raise InvalidInputError(f"node {node.id!r} has added_by {node.added_by!r:.200}; known are {', '.join(Origin)}")
+    if node.confirmed_at is not None:
+        check_number(node.confirmed_at, f"confirmed_at of node {node.id!r}")
     _check_keys(node.metadata, f"node {node.id!r}")
     validity(node.metadata, f"node {node.id!r}")
     if node.variant_of is not None:

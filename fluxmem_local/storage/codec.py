@@ -22,7 +22,7 @@ from fluxmem_local.graph import (
     SkillVersion,
     StepLinkEdge,
 )
-from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
+from fluxmem_local.types import FloatArray, Layer, NodeState, Origin, Scope
 
 __all__ = [
     "EDGE_COLUMNS",
@@ -44,7 +44,7 @@ __all__ = [
 
 NODE_COLUMNS = (
     "key, id, layer, state, scope_user, scope_agent, scope_session, variant_of, source, chunk_index, count, "
-    "created_at, metadata, content, embedding, payload, content_sum, vector_sum"
+    "created_at, metadata, content, embedding, payload, content_sum, vector_sum, added_by, confirmed_at"
 )
 EDGE_COLUMNS = "id, kind, source_id, target_id, weight, created_at, metadata, success_count, failure_count, step_index"
 _OTHER_EMBEDDER = (
@@ -207,6 +207,9 @@ def node_from_row(row: sqlite3.Row | Mapping[str, Any]) -> Node:
             "scope": Scope(row["scope_user"], row["scope_agent"], row["scope_session"]),
             "state": NodeState(row["state"]),
             "variant_of": row["variant_of"],
+            # A salvaged row may lack it.
+            "added_by": Origin(row["added_by"] or Origin.IMPORT),
+            "confirmed_at": row["confirmed_at"],
         }
         layer = Layer(row["layer"])
         if layer is Layer.SEMANTIC:

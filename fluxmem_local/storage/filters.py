@@ -17,7 +17,7 @@ __all__ = ["Condition", "check_filters", "matching", "scope_within", "visible"]
 # (SQL, its parameters)
 Condition = tuple[str, list[Any]]
 
-_COLUMNS = ("id", "source", "created_at")
+_COLUMNS = ("id", "source", "created_at", "added_by")
 _ORDERS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _KNOWN = "in, ne, gt, gte, lt, lte, exists, contains"
 # Of a text the index holds so many characters; a longer one is compared with the metadata itself.
@@ -100,7 +100,8 @@ def matching(filters: Mapping[str, Any]) -> Condition:
     ``{"key": value}`` is equality, and None means: absent or null. ``{"key": {operator: operand}}`` knows ``in``,
     ``ne``, ``gt``, ``gte``, ``lt``, ``lte`` (a number with numbers, a text with texts), ``exists`` (true or false) and
     ``contains`` (a text or number in a list). ``{"and": [...]}``, ``{"or": [...]}`` and ``{"not": {...}}`` join
-    filters. The keys ``id``, ``source`` and ``created_at`` are those of the node; the last is compared as a time.
+    filters. The keys ``id``, ``source``, ``added_by`` and ``created_at`` are those of the node; the last is compared as
+    a time.
 
     Raises:
         InvalidInputError: an unknown operator, or operands of another form.

@@ -121,6 +121,8 @@ def _node(row: sqlite3.Row) -> dict[str, Any]:
         "chunk_index",
         "count",
         "created_at",
+        "added_by",
+        "confirmed_at",
         "content",
     )
     return {

@@ -14,7 +14,7 @@ import numpy as np
 from fluxmem_local.errors import FluxMemError, ImportFormatError
 from fluxmem_local.graph import Edit, ProceduralNode, SemanticNode, edge_may_join
 from fluxmem_local.text import content_key
-from fluxmem_local.types import FloatArray, JsonObject, Layer
+from fluxmem_local.types import FloatArray, JsonObject, Layer, Origin
 
 from .checks import check_node, check_number, check_text
 from .codec import EDGE_COLUMNS, encode_json, node_from_row, vector_from_blob
@@ -23,6 +23,7 @@ from .left_out import LeftOut, runs
 from .refusals import KINDS, take_in
 from .rows import (
     IN_LIST,
+    confirm,
     derived_columns,
     find_twin,
     insert_node,
@@ -151,6 +152,8 @@ class Importer:
         row |= {f"scope_{part}": record["scope"].get(part) for part in ("user", "agent", "session")}
         row |= {name: encode_json(record[name], name) for name in ("metadata", "payload")}
         row |= dict.fromkeys(("embedding", "content_sum", "vector_sum"))
+        # Exports of an early version, and other programs', do not say it.
+        row = {"added_by": Origin.IMPORT, "confirmed_at": None, **row}
         node = node_from_row(row)
         if isinstance(node, ProceduralNode):
             node = self._left_out.without_forgotten_sources(node)
@@ -163,6 +166,8 @@ class Importer:
             self._connection.execute(
                 "UPDATE nodes SET count = max(count, ?) WHERE id = ?", (record["count"], known["id"])
             )
+            if node.trusted:
+                confirm(self._connection, [known["id"]], node.confirmed_at or node.created_at)
             return
         if self._left_out.takes(node, trial_of=record["trial_of"], source=record["source"]):
             return

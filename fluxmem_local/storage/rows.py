@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 from fluxmem_local.graph import Node, SemanticNode
@@ -16,6 +17,7 @@ from .times import validity
 __all__ = [
     "IN_LIST",
     "add_mention",
+    "confirm",
     "derived_columns",
     "find_twin",
     "generation_of",
@@ -85,6 +87,8 @@ def node_columns(node: Node, metadata: str, payload: str) -> dict[str, Any]:
         "chunk_index": fact.chunk_index,
         "count": fact.count,
         "created_at": float(node.created_at),
+        "added_by": str(node.added_by),
+        "confirmed_at": node.confirmed_at,
         "metadata": metadata,
         "content": node.content,
         "payload": payload,
@@ -119,6 +123,14 @@ def set_validity(connection: sqlite3.Connection, id: str, metadata: str) -> None
     connection.execute("DELETE FROM validity WHERE node = (SELECT key FROM nodes WHERE id = ?)", (id,))
     if bounds != (None, None):
         connection.execute("INSERT INTO validity SELECT key, ?, ? FROM nodes WHERE id = ?", (*bounds, id))
+
+
+def confirm(connection: sqlite3.Connection, ids: Sequence[str], at: float) -> None:
+    """Trust from now on what an agent wrote by itself among these nodes."""
+    connection.execute(
+        f"UPDATE nodes SET confirmed_at = ? WHERE added_by = 'agent' AND confirmed_at IS NULL AND id {IN_LIST}",
+        (float(at), json.dumps(list(ids))),
+    )
 
 
 def find_twin(connection: sqlite3.Connection, key: str, scope: Scope) -> sqlite3.Row | None:

@@ -187,7 +187,17 @@ CREATE TRIGGER reembedded_too_early AFTER UPDATE OF content ON nodes WHEN old.co
 END;
 """
 
-_MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH)
+# Who added a node, and since when an agent's own word is trusted. Older memories did not note it; what was made from
+# others can be told.
+_FIFTH = """
+ALTER TABLE nodes ADD COLUMN added_by TEXT;
+ALTER TABLE nodes ADD COLUMN confirmed_at REAL;
+UPDATE nodes SET added_by = CASE WHEN layer = 'episodic' THEN 'agent' WHEN variant_of IS NOT NULL
+    OR (layer = 'procedural' AND json_valid(metadata) AND json_extract(metadata, '$.structure') IS NOT NULL)
+    THEN 'derived' ELSE 'user' END;
+"""
+
+_MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 
