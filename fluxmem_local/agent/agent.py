@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import DimensionError, InvalidInputError
-from fluxmem_local.graph import Edit, Node, SemanticNode
+from fluxmem_local.graph import Edit, Node, ProceduralNode, SemanticNode
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM, BaseVectorStore, approximate_tokens
 from fluxmem_local.memory_store import HistoryEntry, MemoryStore, Receipt, VerifyReport
 from fluxmem_local.retrieval import AsOf, Hit, Retriever, serialize_context
@@ -21,13 +21,14 @@ from fluxmem_local.storage.checks import check_folder, check_text
 from fluxmem_local.types import Layer, Scope
 
 from .answering import Answer, ask
-from .arguments import check_file, check_flag, check_function, check_id, check_type
+from .arguments import check_bound, check_file, check_flag, check_function, check_id, check_type, listed_ids
 from .builder import build_embedder, build_llm
 from .embedding import CheckedEmbedder
 from .knowledge import IngestReport, Knowledge
 from .maintenance import ReindexReport, reindex
 from .results import EventListener, TaskResult
 from .sight import lines_seen, node_seen, past_seen
+from .skills import SkillsExport, SkillsImport, approve_skill, diff_skill, export_skills, import_skills
 from .tasks import TaskRunner
 
 if TYPE_CHECKING:
@@ -415,26 +416,103 @@ class FluxMemAgent:
             self._runner, self.llm, question, store=self._store, scope=Scope.coerce(scope), on_event=on_event
         )
 
-    async def consolidate(self, replay_fn: ReplayFn | None = None, dry_run: bool = False) -> ConsolidationReport:
+    async def consolidate(
+        self,
+        replay_fn: ReplayFn | None = None,
+        dry_run: bool = False,
+        *,
+        max_seconds: float | None = None,
+        max_llm_calls: int | None = None,
+    ) -> ConsolidationReport:
         """Distil episodes into skills, let the skills mature, and tidy the graph (Stage III).
 
-        Running it again on the same episodes changes nothing.
+        Only episodes with news are worked on, and running it again on the same episodes changes nothing. Each skill is
+        stored as soon as it is done: a run that is cancelled, killed or out of budget goes on there the next time.
 
         Args:
             replay_fn: ``(episode, skill) -> bool``, plain or async: does the episode's task succeed with this skill?
                 None: recorded evidence decides.
             dry_run: only report.
+            max_seconds: no further skill is begun after so many seconds; None: no bound.
+            max_llm_calls: the language model is asked no more often; None: no bound.
 
         Raises:
-            InvalidInputError: ``replay_fn`` cannot be called.
+            InvalidInputError: ``replay_fn`` cannot be called, or a bound that is no number of at least 0.
         """
         check_function("replay_fn", replay_fn)
         check_flag("dry_run", dry_run)
+        check_bound("max_seconds", max_seconds)
+        check_bound("max_llm_calls", max_llm_calls, whole=True)
         # Here, as are export and import, because a verb such as `stats` should start without them.
+        from fluxmem_local.stages.budget import Budget
         from fluxmem_local.stages.consolidation import StageIII
 
         stage = StageIII(self._store, self.embedder, self.llm, self.config)
-        return await stage.run(replay_fn, dry_run)
+        return await stage.run(replay_fn, dry_run, budget=Budget(seconds=max_seconds, llm_calls=max_llm_calls))
+
+    def approve_skill(self, id: str, *, approved: bool = True, scope: _Scoped = None) -> ProceduralNode:
+        """Approve the present version of a skill for export, or take that back, and return the skill.
+
+        Raises:
+            NotFoundError: no node of this id that the scope sees.
+            InvalidInputError: it is no skill.
+        """
+        check_id("id", id)
+        check_flag("approved", approved)
+        return approve_skill(self._store, id, approved=approved, scope=_asking(scope))
+
+    def export_skills(
+        self,
+        folder: str | os.PathLike[str],
+        ids: Sequence[str] | None = None,
+        *,
+        scope: _Scoped = None,
+        force: bool = False,
+    ) -> SkillsExport:
+        """Write approved skills as Agent Skills folders; ``import_skills`` reads their SKILL.md without loss.
+
+        Args:
+            folder: where their folders go; it is made if there is none.
+            ids: which ones; None: all.
+            scope: only what it sees.
+            force: also those that nobody approved.
+
+        Raises:
+            NotFoundError: an unknown id.
+            InvalidInputError: an id of no skill, or a folder that cannot be written to.
+        """
+        check_flag("force", force)
+        wanted = None if ids is None else listed_ids("ids", ids)
+        return export_skills(self._store, check_folder(folder), ids=wanted, scope=_asking(scope), force=force)
+
+    async def import_skills(self, folder: str | os.PathLike[str], *, scope: _Scoped = None) -> SkillsImport:
+        """Take in the SKILL.md of a folder, or of the folders in it, all or nothing; what is there is not doubled.
+
+        Args:
+            folder: what ``export_skills`` or another program wrote.
+            scope: whom the skills are for; None: as the files say.
+
+        Raises:
+            ImportFormatError: a file that cannot be read; its path is named, and nothing was imported.
+        """
+        return await import_skills(self._store, self.embedder, check_folder(folder), scope=_asking(scope))
+
+    def diff_skill(self, id: str, other: int | str | os.PathLike[str] | None = None, *, scope: _Scoped = None) -> str:
+        """Compare a skill's text with another version of it, or with that of a SKILL.md folder; "" when equal.
+
+        Args:
+            id: the skill.
+            other: the number of a version, or a folder; None: the version before.
+            scope: who asks.
+
+        Raises:
+            NotFoundError: no such skill or version.
+            ImportFormatError: a SKILL.md that cannot be read.
+        """
+        check_id("id", id)
+        if other is not None and (isinstance(other, bool) or not isinstance(other, int)):
+            other = check_folder(other)
+        return diff_skill(self._store, id, other, scope=_asking(scope))
 
     async def update(self, id: str, content: str) -> Node:
         """Give a node new content, embedded anew; metadata and links stay, the old content goes to its history.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,13 +12,31 @@ import numpy as np
 from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.storage.checks import check_text
 
-__all__ = ["check_file", "check_flag", "check_function", "check_id", "check_type", "listed", "listed_ids"]
+__all__ = [
+    "check_bound",
+    "check_file",
+    "check_flag",
+    "check_function",
+    "check_id",
+    "check_type",
+    "listed",
+    "listed_ids",
+]
 
 
 def check_flag(name: str, value: Any) -> None:
     """Refuse what is neither True nor False: a text such as "no" would count as true."""
     if not isinstance(value, (bool, np.bool_)):
         raise InvalidInputError(f"{name}={value!r:.200} must be True or False")
+
+
+def check_bound(name: str, value: Any, *, whole: bool = False) -> None:
+    """Refuse what is neither None nor a number of at least 0, and a whole one where that is asked for."""
+    kinds = (int,) if whole else (int, float)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kinds) or not 0 <= value < math.inf):
+        raise InvalidInputError(
+            f"{name}={value!r:.200} is no {'whole ' if whole else ''}number of at least 0; None is no bound"
+        )
 
 
 def check_function(name: str, value: Any) -> None:

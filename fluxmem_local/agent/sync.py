@@ -12,7 +12,7 @@ from typing import IO, Any, TypeVar
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import InvalidInputError
-from fluxmem_local.graph import Edit, Node, SemanticNode
+from fluxmem_local.graph import Edit, Node, ProceduralNode, SemanticNode
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM, BaseVectorStore
 from fluxmem_local.memory_store import HistoryEntry, MemoryStore, Receipt, VerifyReport
 from fluxmem_local.retrieval import AsOf, Hit
@@ -29,6 +29,7 @@ from .answering import Answer
 from .knowledge import IngestReport
 from .maintenance import ReindexReport
 from .results import EventListener, TaskResult
+from .skills import SkillsExport, SkillsImport
 
 __all__ = ["FluxMem"]
 
@@ -255,9 +256,41 @@ class FluxMem:
         """Answer a question from memory, checked against the facts it cites."""
         return self._wait(self._agent.ask(question, scope=scope, on_event=on_event))
 
-    def consolidate(self, replay_fn: ReplayFn | None = None, dry_run: bool = False) -> ConsolidationReport:
+    def consolidate(
+        self,
+        replay_fn: ReplayFn | None = None,
+        dry_run: bool = False,
+        *,
+        max_seconds: float | None = None,
+        max_llm_calls: int | None = None,
+    ) -> ConsolidationReport:
         """Distil episodes into skills, let them mature, and tidy the graph."""
-        return self._wait(self._agent.consolidate(replay_fn, dry_run))
+        return self._wait(
+            self._agent.consolidate(replay_fn, dry_run, max_seconds=max_seconds, max_llm_calls=max_llm_calls)
+        )
+
+    def approve_skill(self, id: str, *, approved: bool = True, scope: _Scoped = None) -> ProceduralNode:
+        """Approve the present version of a skill for export, or take that back."""
+        return self._agent.approve_skill(id, approved=approved, scope=scope)
+
+    def export_skills(
+        self,
+        folder: str | os.PathLike[str],
+        ids: Sequence[str] | None = None,
+        *,
+        scope: _Scoped = None,
+        force: bool = False,
+    ) -> SkillsExport:
+        """Write approved skills as Agent Skills folders."""
+        return self._agent.export_skills(folder, ids, scope=scope, force=force)
+
+    def import_skills(self, folder: str | os.PathLike[str], *, scope: _Scoped = None) -> SkillsImport:
+        """Take in the SKILL.md of a folder, or of the folders in it."""
+        return self._wait(self._agent.import_skills(folder, scope=scope))
+
+    def diff_skill(self, id: str, other: int | str | os.PathLike[str] | None = None, *, scope: _Scoped = None) -> str:
+        """Compare a skill's text with another version of it, or with that of a SKILL.md folder."""
+        return self._agent.diff_skill(id, other, scope=scope)
 
     def update(self, id: str, content: str) -> Node:
         """Give a node new content, embedded anew."""

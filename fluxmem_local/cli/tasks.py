@@ -1,12 +1,11 @@
-"""`fluxmem run`, `record` and `consolidate`."""
+"""`fluxmem run` and `record`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,25 +20,12 @@ from fluxmem_local.agent.results import (
 from fluxmem_local.errors import ImportFormatError
 from fluxmem_local.types import Scope
 
-from .output import FAILED, count_of, note, print_json, print_table, shortened
+from .output import FAILED, count_of, note, print_json, shortened
 from .program import Program
 from .session import Session, Verb, read_file, read_text, scope_options
 
-if TYPE_CHECKING:
-    from fluxmem_local.stages.consolidation import ConsolidationReport
-
 __all__ = ["COMMANDS"]
 
-# What --json calls each list, and what it is for people; it is shown when something is in it.
-_CHANGES = {
-    "updated_skills": "skills with a new version",
-    "skipped": "not written",
-    "demoted": "put aside",
-    "kept": "kept",
-    "merged": "merged",
-    "dropped": "removed",
-    "pruned_edges": "links removed",
-}
 _RECORD_KEYS = frozenset({"task", "trajectory", "success", "feedback", "used_ids", "scope"})
 
 
@@ -160,49 +146,4 @@ def _episode(file: str, text: str) -> dict[str, Any]:
     return {**given, "trajectory": steps}
 
 
-@click.command(cls=Verb)
-@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
-@click.pass_obj
-def consolidate(session: Session, dry_run: bool) -> None:
-    """Distil skills from episodes, let them mature, and tidy the graph; ends with 1 when it could not finish.
-
-    \b
-    Example:
-      fluxmem consolidate --dry-run
-    """
-    with session.open(embedder=True, llm=True) as agent:
-        report = asyncio.run(agent.consolidate(dry_run=dry_run))
-        min_support = agent.config.min_support
-    if session.as_json:
-        print_json(report)
-    else:
-        print_table(["what", "value"], [[what, shortened(value, 300)] for what, value in _told(report).items()])
-        if not report.pems_history and report.status == "ok":
-            note(f"no skill yet: one takes {min_support} similar episodes that succeeded (the setting min_support)")
-    if report.status == "failed":
-        sys.exit(FAILED)
-
-
-def _told(report: ConsolidationReport) -> dict[str, str]:
-    told = {"groups of similar episodes": str(report.clusters), "new skills": _listed(report.induced_skills)}
-    told |= {what: _listed(report[name]) for name, what in _CHANGES.items() if report[name]}
-    # Their scores by version are for --json.
-    if report.pems_history:
-        told["mean score of the skills (PEMS)"] = f"{report.graph_pems:.2f}"
-        told["all skills settled"] = "yes" if report.converged else "not yet; new episodes can still change them"
-    if report.llm_calls:
-        told["language model asked"] = (
-            f"{count_of(report.llm_calls, 'time')}, {report.llm_failures} without a usable answer"
-        )
-    if report.status == "failed":
-        told["result"] = "failed: no answer of the language model could be used, so nothing was changed"
-    else:
-        told["result"] = "a dry run: nothing was changed" if report.dry_run else "done"
-    return told
-
-
-def _listed(value: Sequence[Any]) -> str:
-    return "; ".join(item if isinstance(item, str) else ": ".join(map(str, item)) for item in value) or "none"
-
-
-COMMANDS = {"run": run, "record": record, "consolidate": consolidate}
+COMMANDS = {"run": run, "record": record}

@@ -58,8 +58,8 @@ class Evidence:
 class Evolution:
     """The skill as it came out, whether it settled, and the versions that were scored: pairs of version and p_v.
 
-    ``failed_ids`` are the sources that do not succeed with it; ``rejected`` tells that what new evidence induced failed on
-    held-out episodes.
+    ``failed_ids`` are the sources that do not succeed with it; ``rejected`` tells that what new evidence induced failed
+    on held-out episodes.
     """
 
     node: ProceduralNode
@@ -97,8 +97,8 @@ async def evolve_skill(
     A version is tried against the present one and takes its place unless it scores worse or fewer held-out episodes
     succeed with it; the one that goes is written to ``version_history`` with the reason. What new evidence induces is
     tried only if that was no worse without the held-out ones. The skill has settled when two scored versions differ by
-    less than ``pems_threshold`` in p_v; where nobody proposes another one, that without the held-out episodes is the
-    second. At most ``max_consolidation_rounds`` versions are scored.
+    less than ``pems_threshold`` in p_v; where nobody proposes another one, the second is that without the held-out
+    episodes, for comparison only. At most ``max_consolidation_rounds`` versions are scored.
 
     Args:
         node: the skill with its present text.
@@ -137,7 +137,8 @@ async def evolve_skill(
             helpful = proposal is not None
         if proposal is None and replay_fn is not None and brief not in tried_texts:
             proposal = brief
-        if proposal is None and len(scored) == 1:
+        is_probe = proposal is None and len(scored) == 1
+        if is_probe:
             proposal = evidence.part
         if proposal is None:
             break
@@ -150,7 +151,10 @@ async def evolve_skill(
         tried = await judge.score(number, proposal, before=present)
         scored.append((tried.number, tried.pems))
         converged = abs(tried.pems - present.pems) < config.pems_threshold
-        loser, present, reason = _compare(present, tried)
+        if is_probe:
+            loser, reason = tried, f"not kept: a trial without {len(evidence.held_out)} of the episodes"
+        else:
+            loser, present, reason = _compare(present, tried)
         history.append(_ended(loser, reason))
         proposal = None
         if converged:

@@ -12,15 +12,18 @@ import numpy as np
 from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.graph import EpisodicNode, ProceduralNode, Skill
 from fluxmem_local.memory_store import Outcome
+from fluxmem_local.storage.records import ELSEWHERE
 from fluxmem_local.types import FloatArray, NodeState
 
 from .clustering import ALIKE_COSINE
 from .teaching import counts_as_success
 
-__all__ = ["Family", "find_families", "is_induced", "known_structure"]
+__all__ = ["MERGED_INTO", "Family", "find_families", "is_induced", "known_structure"]
 
 # A new episode may lie this much further out, in cosine, than those that a skill was distilled from.
 _SLACK = 0.1
+# The metadata key of a skill that another one took over: it stays to be read, and teaches nothing.
+MERGED_INTO = "merged_into"
 # Skills of an earlier form are made anew once.
 _FORM = 2
 
@@ -61,8 +64,13 @@ class _Group:
 
 
 def is_induced(skill: ProceduralNode) -> bool:
-    """Tell whether consolidation made this skill; written or imported ones are never rewritten by it."""
-    return "structure" in skill.metadata and skill.variant_of is None and skill.state is not NodeState.TRIAL
+    """Tell whether consolidation made this skill here; written or imported ones are never rewritten by it."""
+    return (
+        "structure" in skill.metadata
+        and skill.metadata.keys().isdisjoint((ELSEWHERE, MERGED_INTO))
+        and skill.variant_of is None
+        and skill.state is not NodeState.TRIAL
+    )
 
 
 def known_structure(skill: ProceduralNode | None) -> Skill | None:

@@ -16,7 +16,7 @@ from fluxmem_local.types import FloatArray, NodeState, Origin
 from .advice import SkillWriter
 from .cases import collect_cases
 from .evolution import Evidence, Evolution, ReplayFn, evolve_skill
-from .families import Family, known_structure
+from .families import MERGED_INTO, Family, known_structure
 from .induction import induce_skill
 from .regrouping import split_family
 from .teaching import share_subject
@@ -39,13 +39,16 @@ class Planned:
 
     @property
     def ended(self) -> tuple[ProceduralNode, ...]:
-        """The absorbed skills as they are put aside: without episodes, with the reason."""
+        """The absorbed skills as they are put aside, with the reason."""
         return tuple(
             replace(
                 skill,
                 state=NodeState.DEMOTED,
-                source_episode_ids=(),
-                metadata={**skill.metadata, "ended_because": f"merged into {self.node.id}: both are one way"},
+                metadata={
+                    **skill.metadata,
+                    MERGED_INTO: self.node.id,
+                    "ended_because": f"merged into {self.node.id}: both are one way",
+                },
             )
             for skill in self.family.absorbed
         )
@@ -190,7 +193,8 @@ def _judged(node: ProceduralNode) -> ProceduralNode:
         and evidence["held_out_succeeded"] < _SPECIFIC_SHARE * evidence["held_out"]
     )
     if specific:
-        reason = f"too specific: of {evidence['held_out']} held-out episodes {evidence['held_out_succeeded']} succeed with it"
+        served, number = evidence["held_out_succeeded"], evidence["held_out"]
+        reason = f"too specific: {served} of {number} held-out episodes succeed with it"
         return replace(node, state=NodeState.DEMOTED, metadata={**node.metadata, "ended_because": reason})
     if node.state is NodeState.DEMOTED and "ended_because" in node.metadata:
         metadata = {name: value for name, value in node.metadata.items() if name != "ended_because"}

@@ -13,7 +13,7 @@ from fluxmem_local.text import is_blank, is_question
 from .antiunification import words_of
 from .execution import ANSWERED
 
-__all__ = ["actions_of", "counts_as_success", "followed", "is_content_word", "share_subject"]
+__all__ = ["actions_of", "counts_as_success", "followed", "is_content_word", "looks_like_doing", "share_subject"]
 
 # A family's subject are the words in this part of its tasks, and this part of a task's words it must be on average.
 _MOST_TASKS = 0.8
@@ -75,6 +75,11 @@ def is_content_word(word: str) -> bool:
     )
 
 
+def looks_like_doing(text: str) -> bool:
+    """Tell whether a text holds signs that calls, commands and reports of them have, and sentences do not."""
+    return _DOING.search(text) is not None
+
+
 def _only_answers(episode: EpisodicNode) -> bool:
     """Tell whether all that was done is to say something, as to a question of facts."""
     if episode.metadata.get(ANSWERED):
@@ -84,7 +89,7 @@ def _only_answers(episode: EpisodicNode) -> bool:
     return (
         len(steps) == 1
         and is_blank(steps[0][0])
-        and _DOING.search(steps[0][1]) is None
+        and not looks_like_doing(steps[0][1])
         and (is_question(task) or _ASKING.search(task) is not None)
         and _REQUEST.search(task) is None
     )

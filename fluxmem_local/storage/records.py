@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["HistoryEntry", "Outcome"]
+__all__ = ["ELSEWHERE", "HistoryEntry", "Outcome"]
+
+# The metadata key under which an imported skill keeps all its sources, where this memory does not hold each of them.
+ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 from fluxmem_local.graph import Edge, Edit, EpisodicNode, Node, ProceduralNode, SemanticNode
 from fluxmem_local.types import JsonObject
 
-__all__ = ["MOST_NODES", "render_graph_page"]
+__all__ = ["MOST_NODES", "hash_source", "render_graph_page"]
 
 # More than this is no picture any more; a browser lays out this many in some seconds.
 MOST_NODES = 2000
@@ -39,7 +39,7 @@ def render_graph_page(nodes: Sequence[Node], edges: Sequence[Edge], *, title: st
     inside = [edge for edge in edges if edge.source_id in ids and edge.target_id in ids]
     script, style = _asset("page.js"), _asset("page.css")
     policy = (
-        f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; "
+        f"default-src 'none'; script-src {hash_source(script)}; style-src {hash_source(style)}; "
         "base-uri 'none'; form-action 'none'"
     )
     graph = {
@@ -150,7 +150,8 @@ def _embedded_json(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _hash_source(text: str) -> str:
+def hash_source(text: str) -> str:
+    """Name a script or style by its hash, as a content security policy allows it."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
 

@@ -149,7 +149,23 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, set[str]]]] = {
         {"task": VISIBLE, "trajectory": {"[]"}, "success": {"True"}, "feedback": ANY_TEXT, "used_ids": {"[]"}},
     ),
     "ask": ({"question": "lease", "on_event": None}, {"question": VISIBLE, "on_event": CALLABLE}),
-    "consolidate": ({"replay_fn": None, "dry_run": True}, {"replay_fn": CALLABLE, "dry_run": {"True"}}),
+    "consolidate": (
+        {"replay_fn": None, "dry_run": True, "max_seconds": None, "max_llm_calls": None},
+        {
+            "replay_fn": CALLABLE,
+            "dry_run": {"True"},
+            "max_seconds": {"None", "5", "1.5", "2**70"},
+            "max_llm_calls": {"None", "5", "2**70"},
+        },
+    ),
+    # There is no skill to approve, to export or to compare, and no folder to import.
+    "approve_skill": ({"id": "f", "approved": True}, {}),
+    "export_skills": (
+        {"folder": "skills", "ids": [], "force": False},
+        {"folder": {"'x'", "half a surrogate pair"}, "ids": {"None", "[]"}, "force": {"True"}},
+    ),
+    "import_skills": ({"folder": "absent"}, {}),
+    "diff_skill": ({"id": "f", "other": None}, {}),
     "update": ({"id": "f", "content": "The lease ends in June."}, {"content": VISIBLE}),
     # Without ids, the source named beside them is one of its own.
     "forget": (

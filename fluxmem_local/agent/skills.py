@@ -1,0 +1,343 @@
+"""Skills as files: approval, export, import and comparison (Agent Skills folders)."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import hashlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fluxmem_local.errors import ImportFormatError, InvalidInputError, NotFoundError
+from fluxmem_local.graph import DistillEdge, EpisodicNode, ProceduralNode, SkillVersion
+from fluxmem_local.interfaces import BaseEmbedder
+from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.results import ByKey
+from fluxmem_local.stages.unsafe import unsafe_lines
+from fluxmem_local.storage.codec import scope_key
+from fluxmem_local.storage.records import ELSEWHERE
+from fluxmem_local.storage.skill_md import MOST_BYTES, read_skill, skill_slug, write_skill
+from fluxmem_local.text import content_key, is_blank
+from fluxmem_local.types import Layer, NodeState, Scope
+
+from .sight import node_seen
+
+__all__ = [
+    "SkillsExport",
+    "SkillsImport",
+    "approve_skill",
+    "diff_skill",
+    "export_skills",
+    "import_skills",
+    "is_approved",
+    "skill_seen",
+]
+
+_FILE = "SKILL.md"
+_APPROVED = "approved"
+_MOST_FOLDERS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillsExport(ByKey):
+    """What was written: pairs of a skill's id and its folder; what was not, with the reason; what is marked unsafe."""
+
+    written: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+    unsafe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillsImport(ByKey):
+    """The ids of skills that are new, that got another version, and that stayed as they were with the reason."""
+
+    added: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[tuple[str, str], ...] = ()
+    unsafe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def skill_seen(store: MemoryStore, id: str, scope: Scope | None) -> ProceduralNode:
+    """Return a skill that the scope sees.
+
+    Raises:
+        NotFoundError: there is none of this id.
+        InvalidInputError: it is no skill.
+    """
+    node = node_seen(store, id, scope)
+    if not isinstance(node, ProceduralNode):
+        raise InvalidInputError(f"{id} is {node.layer} memory and no skill; run: fluxmem show {id}")
+    return node
+
+
+def is_approved(skill: ProceduralNode) -> bool:
+    """Tell whether somebody approved this version of a skill."""
+    approved = skill.metadata.get(_APPROVED)
+    return isinstance(approved, Mapping) and approved.get("version") == skill.version
+
+
+def approve_skill(store: MemoryStore, id: str, *, approved: bool, scope: Scope | None) -> ProceduralNode:
+    """Approve the present version of a skill, or take that back; a later version needs approval of its own.
+
+    Raises:
+        NotFoundError: there is none of this id.
+        InvalidInputError: it is no skill.
+    """
+    with store.transaction() as change:
+        skill = skill_seen(store, id, scope)
+        metadata = {name: value for name, value in skill.metadata.items() if name != _APPROVED}
+        if approved:
+            metadata[_APPROVED] = {"version": skill.version, "at": time.time()}
+        skill = replace(skill, metadata=metadata)
+        change.replace(skill, reason="approved" if approved else "approval taken back")
+    return skill
+
+
+def export_skills(
+    store: MemoryStore, folder: Path, *, ids: Sequence[str] | None, scope: Scope | None, force: bool
+) -> SkillsExport:
+    """Write skills as folders with a SKILL.md each; those that nobody approved only by force.
+
+    Raises:
+        NotFoundError: an unknown id.
+        InvalidInputError: an id of no skill, or a folder that cannot be written to.
+    """
+    if ids is None:
+        nodes = store.select(layers=(Layer.PROCEDURAL,), scope=scope)
+        skills = [node for node in nodes if isinstance(node, ProceduralNode)]
+    else:
+        skills = [skill_seen(store, id, scope) for id in ids]
+    written: list[tuple[str, str]] = []
+    left_out: list[tuple[str, str]] = []
+    unsafe: dict[str, tuple[str, ...]] = {}
+    try:
+        for skill in skills:
+            if not (is_approved(skill) or force):
+                why = f"version {skill.version} is not approved; run: fluxmem skills approve {skill.id}"
+                left_out.append((skill.id, why))
+                continue
+            target = _folder_of(folder, skill)
+            lines = unsafe_lines(skill)
+            target.mkdir(parents=True, exist_ok=True)
+            _write_whole(target / _FILE, write_skill(skill, folder=target.name, unsafe=lines))
+            written.append((skill.id, str(target)))
+            if lines:
+                unsafe[skill.id] = tuple(lines)
+    except OSError as error:
+        raise InvalidInputError(
+            f"{folder}: {error.strerror or error}; name a folder that may be written; "
+            f"{len(written)} of {len(skills)} skills were written"
+        ) from None
+    return SkillsExport(written=tuple(written), left_out=tuple(left_out), unsafe=unsafe)
+
+
+async def import_skills(
+    store: MemoryStore, embedder: BaseEmbedder | None, folder: Path, *, scope: Scope | None
+) -> SkillsImport:
+    """Take in the SKILL.md of a folder, or of all folders in it, all or nothing.
+
+    A skill keeps its id and its versions. One that is there already is not doubled: a later version takes its place, an
+    edited text becomes the next version, and an earlier one changes nothing. Approval is not taken over.
+
+    Args:
+        store: the memory.
+        embedder: of its vectors.
+        folder: a folder with a SKILL.md in it, or with such folders.
+        scope: whom they are for; None: as the files say.
+
+    Raises:
+        ImportFormatError: a file that cannot be read; nothing was imported then.
+    """
+    given = await asyncio.to_thread(_read_all, folder, scope)
+    vectors: dict[str, Any] = {}
+    if embedder is not None and given:
+        rows = await embedder.embed_batch([skill.content for skill in given])
+        vectors = {skill.id: row for skill, row in zip(given, rows, strict=True)}
+    return await asyncio.to_thread(_take_in, store, given, vectors)
+
+
+def diff_skill(store: MemoryStore, id: str, other: int | Path | None, *, scope: Scope | None) -> str:
+    """Compare the present text of a skill with an earlier one, line by line; "" where they are equal.
+
+    Args:
+        store: the memory.
+        id: the skill.
+        other: a version, or a folder with a SKILL.md; None: the version before.
+        scope: who asks.
+
+    Raises:
+        NotFoundError: no such skill or version.
+        ImportFormatError: a SKILL.md that cannot be read.
+    """
+    skill = skill_seen(store, id, scope)
+    if isinstance(other, Path):
+        there = _read_one(other / _FILE, other, None)
+        before, name = there.skill_text, str(other)
+    else:
+        past = {version.version: version.skill_text for version in skill.version_history}
+        past[skill.version] = skill.skill_text
+        number = _version_before(skill) if other is None else other
+        if number not in past:
+            raise NotFoundError(f"{id} has no version {number}; known are {', '.join(map(str, sorted(past)))}")
+        before, name = past[number], f"version {number}"
+    lines = difflib.unified_diff(
+        before.splitlines(), skill.skill_text.splitlines(), name, f"version {skill.version}", lineterm=""
+    )
+    return "\n".join(lines)
+
+
+def _version_before(skill: ProceduralNode) -> int:
+    """Return the version that the present one replaced: those that were only tried do not count."""
+    replaced = [past.version for past in skill.version_history if past.ended_because.startswith("replaced")]
+    return replaced[-1] if replaced else skill.version
+
+
+def _folder_of(folder: Path, skill: ProceduralNode) -> Path:
+    """Choose a skill's folder: by its name, and with its id where another skill has that one."""
+    slug = skill_slug(skill)
+    file = folder / slug / _FILE
+    if file.is_file():
+        try:
+            there = read_skill(_text_of(file), str(file))
+        except ImportFormatError:
+            there = ("", "")
+        if not isinstance(there, ProceduralNode) or there.id != skill.id:
+            return folder / f"{slug[:40].strip('-')}-{hashlib.sha256(skill.id.encode()).hexdigest()[:12]}"
+    return folder / slug
+
+
+def _write_whole(path: Path, text: str) -> None:
+    half = path.with_name(f".{path.name}.half")
+    half.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(half, path)
+
+
+def _read_all(folder: Path, scope: Scope | None) -> list[ProceduralNode]:
+    if not folder.is_dir():
+        raise ImportFormatError(f"{folder} is no folder; name one with a SKILL.md in it, or with such folders")
+    files = [folder / _FILE] if (folder / _FILE).exists() else sorted(folder.glob(f"*/{_FILE}"))
+    if len(files) > _MOST_FOLDERS:
+        raise ImportFormatError(f"{folder} has more than {_MOST_FOLDERS} skills; import its folders in parts")
+    if not files:
+        raise ImportFormatError(f"{folder}: there is no SKILL.md in it, nor in its folders")
+    found: dict[str, ProceduralNode] = {}
+    for file in files:
+        skill = _read_one(file, folder, scope)
+        if skill.id in found:
+            raise ImportFormatError(f"{file}: its id {skill.id!r} is that of another skill in {folder}")
+        found[skill.id] = skill
+    return list(found.values())
+
+
+def _read_one(file: Path, folder: Path, scope: Scope | None) -> ProceduralNode:
+    inside = file.resolve()
+    if folder.resolve() not in inside.parents:
+        raise ImportFormatError(f"{file} leads out of {folder}; copy it there")
+    read = read_skill(_text_of(file), str(file))
+    if isinstance(read, ProceduralNode):
+        if is_blank(read.skill_text):
+            raise ImportFormatError(f"{file}: its instructions are blank")
+        metadata = {name: value for name, value in read.metadata.items() if name != _APPROVED}
+        state = NodeState.ACTIVE if read.state is NodeState.TRIAL else read.state
+        return replace(read, metadata=metadata, state=state, scope=read.scope if scope is None else scope)
+    name, text = read
+    whose = scope if scope is not None else Scope()
+    id = hashlib.sha256(f"skill\n{scope_key(whose)}\n{name}".encode()).hexdigest()[:32]
+    return ProceduralNode(id=id, skill_text=text, scope=whose, metadata={"name": name, ELSEWHERE: []})
+
+
+def _text_of(file: Path) -> str:
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise ImportFormatError(f"{file} has more than {MOST_BYTES // 1024**2} MiB; no skill is as long as that")
+        return file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ImportFormatError(f"{file}: byte {error.start} is not UTF-8") from None
+    except OSError as error:
+        raise ImportFormatError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def _take_in(store: MemoryStore, given: Sequence[ProceduralNode], vectors: Mapping[str, Any]) -> SkillsImport:
+    added: list[str] = []
+    updated: list[str] = []
+    unchanged: list[tuple[str, str]] = []
+    unsafe: dict[str, tuple[str, ...]] = {}
+    try:
+        with store.transaction() as change:
+            known = {
+                node.id: node
+                for node in store.select(layers=(Layer.PROCEDURAL,), states=tuple(NodeState))
+                if isinstance(node, ProceduralNode)
+            }
+            texts = {(node.scope, content_key(node.skill_text)): id for id, node in known.items()}
+            for skill in given:
+                before = known.get(skill.id)
+                twin = texts.get((skill.scope, content_key(skill.skill_text)))
+                reason = _why_unchanged(skill, before, twin)
+                if reason is not None:
+                    unchanged.append((skill.id, reason))
+                    continue
+                lines = unsafe_lines(skill)
+                if lines:
+                    unsafe[skill.id] = tuple(lines)
+                ready = replace(_with_sources(_next_version(skill, before), store), embedding=vectors.get(skill.id))
+                if before is None:
+                    change.add_nodes([ready])
+                    added.append(skill.id)
+                else:
+                    change.replace(ready, reason="imported")
+                    updated.append(skill.id)
+                linked = {edge.source_id for edge in store.edges(target_ids=[skill.id], kinds=("distill",))}
+                change.add_edges(
+                    [
+                        DistillEdge(source_id=id, target_id=skill.id)
+                        for id in ready.source_episode_ids
+                        if id not in linked
+                    ]
+                )
+    except (InvalidInputError, NotFoundError) as error:
+        raise ImportFormatError(f"a skill cannot be stored: {error}; nothing was imported") from None
+    return SkillsImport(added=tuple(added), updated=tuple(updated), unchanged=tuple(unchanged), unsafe=unsafe)
+
+
+def _why_unchanged(skill: ProceduralNode, before: ProceduralNode | None, twin: str | None) -> str | None:
+    if before is None:
+        return None if twin is None else f"its text is that of the skill {twin}"
+    if skill.version < before.version:
+        return f"version {before.version} is here already"
+    if skill.skill_text == before.skill_text and skill.version == before.version:
+        return "it is here already"
+    return None
+
+
+def _next_version(skill: ProceduralNode, before: ProceduralNode | None) -> ProceduralNode:
+    """Let an edited text be the version after the one that is here; a later version comes as it is."""
+    if before is None or skill.version > before.version:
+        return skill
+    number = max([before.version, *(past.version for past in before.version_history)]) + 1
+    ended = SkillVersion(
+        version=before.version,
+        skill_text=before.skill_text,
+        pems_score=before.pems_score,
+        created_at=before.created_at,
+        ended_because=f"replaced by version {number}: an edited text was imported",
+    )
+    # Nobody has measured the edited text.
+    return replace(skill, version=number, version_history=(*before.version_history, ended), pems_score=None)
+
+
+def _with_sources(skill: ProceduralNode, store: MemoryStore) -> ProceduralNode:
+    sources = skill.source_episode_ids
+    nodes = store.get_many(sorted(store.present(sources)))
+    here = {node.id for node in nodes if isinstance(node, EpisodicNode) and node.scope == skill.scope}
+    if len(here) == len(set(sources)):
+        return skill
+    return replace(
+        skill,
+        source_episode_ids=tuple(id for id in sources if id in here),
+        metadata={**skill.metadata, ELSEWHERE: list(sources)},
+    )
