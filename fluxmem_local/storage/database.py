@@ -7,14 +7,15 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fluxmem_local.errors import MemoryDamagedError, MemoryNotFoundError, StorageError
 
-from .database_file import check_file, copy_of, migration_copies, sync_folder
+from .connections import OneRead, read_connection, write_connection
+from .database_file import check_file, copy_of, has_log, migration_copies, sync_folder
 from .lock import WriterLock
-from .read_only import is_read_only, resting, uri_of
+from .read_only import is_read_only
 from .schema import APPLICATION_ID, SCHEMA_VERSION, migrate
 from .sqlite_errors import mapped_errors
 
@@ -38,6 +39,7 @@ class Database:
         self._idle: list[sqlite3.Connection] = []
         self._guard = threading.Lock()
         self._closed = False
+        self._writing: sqlite3.Connection | None = None
         self._writer_thread: int | None = None
         self._depth = 0
         if folder is not None:
@@ -54,16 +56,19 @@ class Database:
                             f"cannot make {self._file}: {error.strerror or error}; free some space or check the rights"
                         ) from error
         with self._errors():
-            self._writer = self._connect(unchanging=self.read_only and resting(self._file) is not None)
+            if folder is None:
+                migrate(self._writer)
+                return
+            connection = self._take()
             try:
                 # Without the lock when nothing is to be done: opening must not wait for a writer.
-                if self._writer.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
-                    self.check_writable()
-                    with self._lock.held():
-                        self._migrate()
-            except BaseException:
-                self._writer.close()
-                raise
+                version = connection.execute("PRAGMA user_version").fetchone()[0]
+            finally:
+                self._give(connection)
+            if version != SCHEMA_VERSION:
+                self.check_writable()
+                with self._lock.held():
+                    self._migrate()
 
     @property
     def in_transaction(self) -> bool:
@@ -87,16 +92,6 @@ class Database:
             with self._lock.held(), self._errors():
                 yield self._writer
             return
-        if self.read_only and (seen := resting(self._file)) is not None:
-            with self._errors():
-                connection = self._connect(unchanging=True)
-                try:
-                    yield connection
-                finally:
-                    connection.close()
-            if resting(self._file) != seen:
-                raise StorageError(f"{self.folder} was changed by another program while it was read; read it again")
-            return
         with self._errors():
             connection = self._take()
             try:
@@ -108,6 +103,8 @@ class Database:
                         connection.execute("ROLLBACK")
             finally:
                 self._give(connection)
+        if isinstance(connection, OneRead) and connection.is_outdated(self._file):
+            raise StorageError(f"{self.folder} was changed by another program while it was read; read it again")
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -159,16 +156,29 @@ class Database:
                 "it can be read as it is; to change it, get the right to write, or copy the folder elsewhere"
             )
 
-    def checkpoint(self) -> None:
-        """Move the log into the main file and empty it, so that deleted text is in neither."""
-        if self.folder is not None and not self.in_transaction:
-            with self._lock.held(), self._errors():
-                # A long read would be waited for; then the log is emptied at the next occasion.
+    def checkpoint(self, *, patient: bool = False) -> bool:
+        """Move the log into the main file and empty it, so that deleted text is in neither.
+
+        A long read is waited for: for a moment, or when ``patient`` as long as for another writer. False when it did
+        not end; then the log is emptied at the next occasion.
+        """
+        if self.folder is None:
+            return True
+        if self.in_transaction:
+            return False
+        with self._lock.held(), self._errors():
+            if not patient:
                 self._writer.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_MS}")
-                try:
-                    self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-                finally:
-                    self._writer.execute(f"PRAGMA busy_timeout = {round(1000 * max(self._timeout_s, 1.0))}")
+            try:
+                return bool(self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
+            finally:
+                if not patient:
+                    self._writer.execute(f"PRAGMA busy_timeout = {round(1000 * self._patience_s)}")
+
+    def rewrite(self) -> None:
+        """Write all pages anew, so that nothing is left in them of what was deleted."""
+        with self._lock.held(), self._errors():
+            self._writer.execute("VACUUM")
 
     def size_bytes(self) -> int:
         """Return the bytes of the database with its log; of its pages when it is in memory."""
@@ -186,7 +196,11 @@ class Database:
                 return
             self._closed = True
             idle, self._idle = self._idle, []
-        for connection in (*idle, self._writer):
+        if self.folder is not None and self._writing is None and not self.read_only and not has_log(self._file):
+            # Readers alone leave the index of the log behind; with a log it is not theirs to move that into the file.
+            with suppress(sqlite3.Error):
+                self._writer.execute("PRAGMA user_version")
+        for connection in (*idle, *filter(None, [self._writing])):
             connection.close()
 
     # ---- below: connections and files
@@ -203,7 +217,7 @@ class Database:
         if file.exists():
             check_file(file)
             return
-        if (folder / f"{DATABASE_NAME}-wal").exists() and (folder / f"{DATABASE_NAME}-wal").stat().st_size:
+        if has_log(file):
             raise MemoryDamagedError(
                 f"{file} is gone, but its log is still there; nothing was changed; bring the file back from a copy"
             )
@@ -245,24 +259,18 @@ class Database:
         os.replace(half, self._file)
         sync_folder(self._file.parent)
 
-    def _connect(self, *, unchanging: bool = False) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            uri_of(self._file, unchanging=unchanging) if self.read_only else self._file if self.folder else ":memory:",
-            timeout=max(self._timeout_s, 1.0),
-            isolation_level=None,
-            check_same_thread=False,
-            uri=self.read_only,
-        )
-        try:
-            connection.row_factory = sqlite3.Row
-            for setting in ("foreign_keys = ON", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
-                connection.execute(f"PRAGMA {setting}")
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, UnicodeDecodeError):
-                # The sqlite3 module stumbles over its own message when the damage is quoted in it.
-                raise sqlite3.DatabaseError("malformed database schema") from error
-            raise
+    @property
+    def _writer(self) -> sqlite3.Connection:
+        """The connection that writes; opened late, because its end moves the log into the file."""
+        if self._writing is None:
+            self._writing = self._kept(write_connection(None if self.folder is None else self._file, self._patience_s))
+        return self._writing
+
+    @property
+    def _patience_s(self) -> float:
+        return max(self._timeout_s, 1.0)
+
+    def _kept(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         # Whoever drops a memory without closing it gets no leak, and no warning about one from Python 3.13 on.
         # Not at exit: a forked child must not close what its parent still uses.
         weakref.finalize(self, connection.close).atexit = False
@@ -272,11 +280,11 @@ class Database:
         with self._guard:
             if self._idle:
                 return self._idle.pop()
-        return self._connect()
+        return self._kept(read_connection(self._file, self._patience_s, read_only=self.read_only))
 
     def _give(self, connection: sqlite3.Connection) -> None:
         with self._guard:
-            if not self._closed:
+            if not self._closed and not isinstance(connection, OneRead):
                 self._idle.append(connection)
                 return
         connection.close()

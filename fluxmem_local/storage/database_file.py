@@ -16,7 +16,16 @@ from .read_only import uri_of
 from .schema import APPLICATION_ID, SCHEMA_VERSION, renew_identity
 from .sqlite_errors import REMEDY, mapped_errors
 
-__all__ = ["check_file", "copy_of", "log_is_foreign", "log_of", "migration_copies", "sync_folder"]
+__all__ = [
+    "check_file",
+    "copy_of",
+    "has_log",
+    "leftovers",
+    "log_is_foreign",
+    "log_of",
+    "migration_copies",
+    "sync_folder",
+]
 
 _MAGIC = b"SQLite format 3\x00"
 _LOG_HEADER_BYTES = 32
@@ -34,8 +43,7 @@ def check_file(file: Path) -> None:
         with file.open("rb") as stream:
             header = stream.read(100)
         size = file.stat().st_size
-        log = log_of(file)
-        logged = log.stat().st_size if log.exists() else 0
+        logged = has_log(file)
     except OSError as error:
         raise StorageError(f"cannot read {file}: {error.strerror or error}; check the folder's rights") from error
     if len(header) < 100 or not header.startswith(_MAGIC):
@@ -46,10 +54,10 @@ def check_file(file: Path) -> None:
         )
     if logged:
         # A checkpoint may have been cut short, and then the log completes the file.
-        if log_is_foreign(file, log):
+        if log_is_foreign(file, log_of(file)):
             raise MemoryDamagedError(
-                f"{log} is the log of another memory; nothing was overwritten; bring the right one back, or move it "
-                f"away to open {file.name} as it was before its last changes"
+                f"{log_of(file)} is the log of another memory; nothing was overwritten; bring the right one back, or "
+                f"move it away to open {file.name} as it was before its last changes"
             )
         return
     page_size = int.from_bytes(header[16:18], "big")
@@ -61,6 +69,12 @@ def check_file(file: Path) -> None:
 def log_of(file: Path) -> Path:
     """Return the name of a database's log."""
     return file.with_name(f"{file.name}-wal")
+
+
+def has_log(file: Path) -> bool:
+    """Tell whether a database has a log beside it that is not empty."""
+    log = log_of(file)
+    return log.exists() and log.stat().st_size > 0
 
 
 def copy_of(connection: sqlite3.Connection, file: Path, *, renew: bool = False) -> None:
@@ -97,6 +111,12 @@ def migration_copies(folder: Path) -> Iterator[Path]:
     return folder.glob("memory.schema-*.sqlite3")
 
 
+def leftovers(folder: Path) -> Iterator[Path]:
+    """List what making or copying a database leaves in a folder when it is killed half-way."""
+    yield from folder.glob("memory.*sqlite3.new*")
+    yield from folder.glob(".memory.*sqlite3.new*")
+
+
 def sync_folder(folder: Path) -> None:
     """Flush a folder's list of files to the disk."""
     number = os.open(folder, os.O_RDONLY)
@@ -127,7 +147,7 @@ def log_is_foreign(file: Path, log: Path) -> bool:
     try:
         with closing(sqlite3.connect(uri_of(file, unchanging=True), uri=True)) as connection:
             identity = str(connection.execute("SELECT uuid FROM identity").fetchone()[0])
-    except (sqlite3.Error, TypeError):
+    except (sqlite3.Error, TypeError, UnicodeDecodeError):
         return False  # an older memory, or one of which the log holds the first page
     if not log.stat().st_size:
         return False
