@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import os
 import struct
 import tempfile
@@ -32,6 +33,7 @@ _HASH_BYTES = 32
 # What hnswlib 0.8 writes first: offset of level 0, room, count, bytes of an element, offsets of label and data, highest
 # level, entry point, links of upper levels and of level 0, M, mult, ef_construction.
 _GRAPH_HEADER = struct.Struct("<QQQQQQiIQQQdQ")
+_MOST_EF_CONSTRUCTION = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def _parse(
         matrix = np.frombuffer(vectors, dtype="<f4").reshape(count, dimension).astype(np.float32)
         if len(ids) != count or (labels is None) != (not body):
             raise ValueError("counts differ")
-        graph = None if labels is None else _graph(body, labels, dimension, path.parent)
+        graph = None if labels is None else _graph(body, labels, matrix, path.parent)
     except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
         raise damaged(path, f"its parts do not fit together ({error})") from error
     return IndexFile(generation, settings, ids, matrix, labels, graph)
@@ -130,10 +132,11 @@ def _graph_bytes(graph: Any, directory: Path) -> bytes:
         return place.read_bytes()
 
 
-def _graph(body: bytes, labels: list[int], dimension: int, directory: Path) -> Any:
+def _graph(body: bytes, labels: list[int], vectors: FloatArray, directory: Path) -> Any:
     import hnswlib
 
-    _check_graph(body, labels, dimension)
+    dimension = vectors.shape[1]
+    _check_graph(body, labels, vectors)
     with tempfile.TemporaryDirectory(dir=directory) as folder:
         place = Path(folder) / "graph"
         place.write_bytes(body)
@@ -142,21 +145,25 @@ def _graph(body: bytes, labels: list[int], dimension: int, directory: Path) -> A
     return graph
 
 
-def _check_graph(body: bytes, labels: list[int], dimension: int) -> None:
-    """Check every size and link in hnswlib's bytes, which it follows unchecked.
+def _check_graph(body: bytes, labels: list[int], vectors: FloatArray) -> None:
+    """Check every size, link and vector in hnswlib's bytes, which it follows unchecked.
 
     Raises:
-        ValueError: a number that would lead outside the graph.
+        ValueError: a number that would lead outside the graph, or a vector that is not the one beside it.
     """
+    dimension = vectors.shape[1]
     if len(body) < _GRAPH_HEADER.size:
         raise ValueError("the graph is cut off")
-    level0, room, count, width, label_at, data_at, top, entry, upper_links, links, m, _mult, _ef = (
+    level0, room, count, width, label_at, data_at, top, entry, upper_links, links, m, mult, ef_construction = (
         _GRAPH_HEADER.unpack_from(body)
     )
     if (
         level0 != 0
         or not 0 < count <= room <= 16 * count + 1024
-        or not 0 < m <= 256
+        or not 1 < m <= 256
+        # From these hnswlib draws the levels of new nodes, and how far it looks for their links.
+        or not abs(mult * math.log(m) - 1.0) < 1e-9
+        or not 0 < ef_construction <= _MOST_EF_CONSTRUCTION
         or (upper_links, links) != (m, 2 * m)
         or (data_at, label_at, width) != (4 + 4 * links, 4 + 4 * links + 4 * dimension, 12 + 4 * links + 4 * dimension)
         or entry >= count
@@ -182,6 +189,10 @@ def _check_graph(body: bytes, labels: list[int], dimension: int) -> None:
         or not set(labels) <= set(range(count))
     ):
         raise ValueError("the graph's links are wrong")
+    place_of = np.empty(count, dtype=np.intp)
+    place_of[elements["label"].astype(np.intp)] = np.arange(count)
+    if not np.array_equal(elements["data"][place_of[labels]], vectors):
+        raise ValueError("the graph's vectors are not those beside it")
     levels = _check_upper_levels(body, _GRAPH_HEADER.size + count * width, count, m)
     if levels[entry] != top or max(levels) != top:
         raise ValueError("the graph's entry is wrong")
