@@ -12,8 +12,11 @@ import hmac
 import json
 import math
 import os
+import shutil
 import struct
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +37,8 @@ _HASH_BYTES = 32
 # level, entry point, links of upper levels and of level 0, M, mult, ef_construction.
 _GRAPH_HEADER = struct.Struct("<QQQQQQiIQQQdQ")
 _MOST_EF_CONSTRUCTION = 10_000
+# No process needs this long for one file.
+_LEFT_OVER_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,9 @@ def write_index(path: Path, file: IndexFile) -> None:
     words = json.dumps({"ids": file.ids, "labels": file.labels, "settings": file.settings}).encode()
     temporary: str | None = None
     try:
+        _sweep(path)
         vectors = file.vectors.astype("<f4").tobytes()
-        body = _graph_bytes(file.graph, path.parent) if file.graph is not None else b""
+        body = _graph_bytes(file.graph, path) if file.graph is not None else b""
         header = _HEADER.pack(
             _MAGIC, _VERSION, file.vectors.shape[1], len(file.ids), file.generation, len(words), len(vectors), len(body)
         )
@@ -118,26 +124,38 @@ def _parse(
         matrix = np.frombuffer(vectors, dtype="<f4").reshape(count, dimension).astype(np.float32)
         if len(ids) != count or (labels is None) != (not body):
             raise ValueError("counts differ")
-        graph = None if labels is None else _graph(body, labels, matrix, path.parent)
+        graph = None if labels is None else _graph(body, labels, matrix, path)
     except (KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
         raise damaged(path, f"its parts do not fit together ({error})") from error
     return IndexFile(generation, settings, ids, matrix, labels, graph)
 
 
-def _graph_bytes(graph: Any, directory: Path) -> bytes:
+def _sweep(path: Path) -> None:
+    """Delete what a process that was killed while it wrote or read this file left beside it."""
+    for leftover in path.parent.glob(f".{path.name}.*"):
+        with suppress(OSError):
+            if time.time() - leftover.stat().st_mtime < _LEFT_OVER_S:
+                continue
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink()
+
+
+def _graph_bytes(graph: Any, path: Path) -> bytes:
     # hnswlib reads and writes by file name only.
-    with tempfile.TemporaryDirectory(dir=directory) as folder:
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         place = Path(folder) / "graph"
         graph.save_index(str(place))
         return place.read_bytes()
 
 
-def _graph(body: bytes, labels: list[int], vectors: FloatArray, directory: Path) -> Any:
+def _graph(body: bytes, labels: list[int], vectors: FloatArray, path: Path) -> Any:
     import hnswlib
 
     dimension = vectors.shape[1]
     _check_graph(body, labels, vectors)
-    with tempfile.TemporaryDirectory(dir=directory) as folder:
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         place = Path(folder) / "graph"
         place.write_bytes(body)
         graph = hnswlib.Index(space="ip", dim=dimension)

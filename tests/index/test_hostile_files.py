@@ -10,6 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
+from fluxmem_local.index import HNSWVectorStore
+
 NUM_FILES = 2000
 FUZZ = """
 import hashlib, json, random, resource, struct, sys
@@ -116,3 +120,16 @@ def test_no_made_up_file_ends_the_process(tmp_path: Path) -> None:
     assert int(refused) > NUM_FILES // 2
     # Nothing is left of the files that hnswlib reads and writes by name.
     assert sorted(each.name for each in tmp_path.iterdir()) == ["index", "next", "whole"]
+
+
+def test_what_a_killed_process_left_is_swept_away(tmp_path: Path) -> None:
+    store = HNSWVectorStore(exact_below=0)
+    store.add(["a", "b"], np.eye(2))
+    for name in ("old", "fresh"):
+        (tmp_path / f".index.{name}").write_text("half")
+        (tmp_path / f".index.{name}-folder").mkdir()
+        (tmp_path / f".index.{name}-folder" / "graph").write_text("half")
+    for name in (".index.old", ".index.old-folder"):
+        os.utime(tmp_path / name, (0, 0))
+    store.save(tmp_path / "index", generation=1)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".index.fresh", ".index.fresh-folder", "index"]
