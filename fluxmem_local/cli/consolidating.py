@@ -118,9 +118,9 @@ def _told(report: ConsolidationReport) -> dict[str, str]:
     if report.pems_history:
         told["mean score of the skills (PEMS)"] = f"{report.graph_pems:.2f}"
         told["all skills settled"] = "yes" if report.converged else "not yet; new episodes can still change them"
-    saved = [tokens for tokens in report.tokens_saved.values() if tokens > 0]
+    saved = report.tokens_saved.values()
     if saved:
-        told["context tokens saved by settled skills"] = f"{sum(saved) / len(saved):.0f} a skill, for its episodes"
+        told["context tokens saved by a settled skill"] = f"{sum(saved) / len(saved):.0f}, in place of its episodes"
     if report.llm_calls:
         told["language model asked"] = (
             f"{count_of(report.llm_calls, 'time')}, {report.llm_failures} without a usable answer"

@@ -114,9 +114,9 @@ class Skill:
     unsupported: tuple[str, ...] = ()
     routes: tuple[Route, ...] = ()
 
-    def described(self, description: str) -> Skill:
-        """Put another description in."""
-        return replace(self, description=description)
+    def advised(self, by: Skill) -> Skill:
+        """Take over what a language model added to another skill of the same kind."""
+        return replace(self, name=by.name, description=by.description, unsupported=by.unsupported)
 
     def render(self, *, examples: int = _MOST_EXAMPLES) -> str:
         """Write the skill for a context: one statement a line, and no counts, so that more support changes nothing."""
@@ -241,9 +241,7 @@ def _of_texts(values: Any, number: int | None = None) -> tuple[str, ...]:
 
 def _outlined(routes: Sequence[Route]) -> JsonObject:
     """Write routes with each different action once: a route is a list of their places."""
-    pairs = [
-        list(zip(route.actions, route.followed_by or ("",) * len(route.actions), strict=True)) for route in routes
-    ]
+    pairs = [list(zip(route.actions, route.followed_by or ("",) * len(route.actions), strict=True)) for route in routes]
     places = {pair: place for place, pair in enumerate(dict.fromkeys(pair for row in pairs for pair in row))}
     return {
         "actions": [_filled({"action": action, "followed_by": text}) for action, text in places],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,13 +16,15 @@ from fluxmem_local.types import FloatArray, JsonObject
 
 from .attribution import Note, attribute_by_likelihood, notes_of, render_notes
 from .registry import VERIFICATION_METHODS
-from .structured import ATTRIBUTION_SCHEMA
+from .structured import ATTRIBUTION_SCHEMA, SKILL_SCHEMA
 from .templates import echoes, render
 from .verification import DEFAULT_SCALES, Scale, gains
 
 __all__ = ["PromptedLLM"]
 
 _ATTRIBUTION_TOKENS = 192
+# What the longest skill under its schema may take.
+_SKILL_TOKENS = 384
 # What verification says of evidence that it cannot judge.
 _NO_OPINION = 0.5
 # Characters of an answer that may be stored; a token is seldom longer than this.
@@ -151,13 +154,25 @@ class PromptedLLM(BaseLLM):
     async def extract_skills(self, trajectories: Any) -> str:
         """Distil one skill from trajectories: a list of episode texts, or one text.
 
+        Returns:
+            JSON text as ``SKILL_SCHEMA`` has it: name, description, and steps with the numbers of their records.
+
         Raises:
             BlankTextError: there is nothing to learn from; the model is not asked.
             ModelOutputError: the answer cannot be used.
         """
         texts = [trajectories] if isinstance(trajectories, str) else [str(text) for text in trajectories]
-        records = "\n\n".join(text.strip() for text in texts if text.strip())
-        return await self._task("extract_skills", "trajectories", self._max_new_tokens, trajectories=records)
+        records = [f"Record {number}:\n{text.strip()}" for number, text in enumerate(texts, 1) if text.strip()]
+        if not records:
+            raise BlankTextError("trajectories are blank, so there is nothing to ask the model; give text")
+        room = max(self._max_new_tokens, _SKILL_TOKENS)
+        budget = self.prompt_budget(room)
+        prompt = render("extract_skills", budget, self.count_tokens, trajectories="\n\n".join(records))
+        value = await self.generate_json(prompt, SKILL_SCHEMA, room)
+        text = json.dumps(value, ensure_ascii=False)
+        if echoes("extract_skills", " ".join(map(str, value.values()))):
+            raise ModelOutputError(f"the model gave the instruction back ({text[:60]!r}); nothing is changed")
+        return text
 
     async def refine_skill(self, skill_text: str, feedback: str) -> str:
         """Improve a skill by what was observed of it.

@@ -11,7 +11,7 @@ from fluxmem_local.types import JsonObject
 
 from .loading import LoadedLLM
 
-__all__ = ["ATTRIBUTION_SCHEMA", "VERDICT_SCHEMA", "GrammarMask", "grammar", "schema_key", "typed_json"]
+__all__ = ["ATTRIBUTION_SCHEMA", "SKILL_SCHEMA", "VERDICT_SCHEMA", "GrammarMask", "grammar", "schema_key", "typed_json"]
 
 # A model that may write spaces anywhere can write nothing else until it is cut off.
 _WHITESPACE = "[ ]?"
@@ -32,6 +32,34 @@ ATTRIBUTION_SCHEMA: JsonObject = {
         "targets": {"type": "array", "items": {"type": "integer", "enum": list(range(1, 17))}, "maxItems": 2},
     },
     "required": ["details", "action", "granularity", "targets"],
+    "additionalProperties": False,
+}
+
+# Records are named by their number; which of them exist is checked when the answer is used.
+SKILL_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 48},
+        "description": {"type": "string", "minLength": 1, "maxLength": 160},
+        "steps": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "action": {"type": "string", "minLength": 1, "maxLength": 80},
+                    "records": {
+                        "type": "array",
+                        "items": {"type": "integer", "enum": list(range(1, 9))},
+                        "maxItems": 8,
+                    },
+                },
+                "required": ["action", "records"],
+                "additionalProperties": False,
+            },
+            "maxItems": 6,
+        },
+    },
+    "required": ["name", "description", "steps"],
     "additionalProperties": False,
 }
 

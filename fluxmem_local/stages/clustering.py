@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -14,7 +15,15 @@ from fluxmem_local.graph import EpisodicNode
 from fluxmem_local.text import tokenize
 from fluxmem_local.types import FloatArray, Scope
 
-__all__ = ["ALIKE_COSINE", "cluster_episodes", "cluster_rows", "word_vectors"]
+__all__ = [
+    "ALIKE_COSINE",
+    "cluster_episodes",
+    "cluster_rows",
+    "clustering_digest",
+    "clusters_of",
+    "labels_of",
+    "word_vectors",
+]
 
 _Labels: TypeAlias = npt.NDArray[np.int64]
 
@@ -65,6 +74,29 @@ def cluster_episodes(
             members = [episodes[positions[row]] for row in np.flatnonzero(labels == label)]
             clusters.append(tuple(sorted(members, key=_age)))
     return sorted(clusters, key=lambda members: _age(members[0]))
+
+
+def clustering_digest(episodes: Sequence[EpisodicNode], vectors: FloatArray, settings: Sequence[Any]) -> str:
+    """Return a SHA-256 (hex) of all that the clusters of episodes depend on, whatever the episodes' order."""
+    order = sorted(range(len(episodes)), key=lambda position: episodes[position].id)
+    known = [[episodes[position].id, str(episodes[position].scope)] for position in order]
+    digest = hashlib.sha256(json.dumps([known, list(settings)]).encode())
+    digest.update(np.ascontiguousarray(vectors[order].round(_DECIMALS)).tobytes())
+    return digest.hexdigest()
+
+
+def labels_of(clusters: Sequence[Sequence[EpisodicNode]]) -> list[int]:
+    """Return the number of each episode's cluster, in the order of the episodes' ids."""
+    numbers = {episode.id: number for number, cluster in enumerate(clusters) for episode in cluster}
+    return [numbers[id] for id in sorted(numbers)]
+
+
+def clusters_of(episodes: Sequence[EpisodicNode], labels: Sequence[int]) -> list[tuple[EpisodicNode, ...]]:
+    """Return the clusters that ``labels_of`` gave the labels of."""
+    groups: dict[int, list[EpisodicNode]] = {}
+    for episode, label in zip(sorted(episodes, key=lambda episode: episode.id), labels, strict=True):
+        groups.setdefault(label, []).append(episode)
+    return [tuple(sorted(groups[label], key=_age)) for label in sorted(groups)]
 
 
 def cluster_rows(vectors: FloatArray, *, num_clusters: int | None, seed: int, min_size: int = 1) -> _Labels:

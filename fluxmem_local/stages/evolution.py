@@ -256,9 +256,11 @@ async def _replayed(replay_fn: ReplayFn, episode: EpisodicNode, skill: Procedura
 
 
 def _covers(structure: Skill, words: set[str], episode_id: str) -> bool:
-    """Tell whether an episode took the skill's steps, half of them at least, and a text with these words states those.
+    """Tell whether an episode took the skill's steps, and a text with these words states those that it took.
 
-    Without this, a text of one word would do as well by recorded success as the whole skill, and score higher.
+    That is half of the steps at least, no more of them by an alternative than not: who does all in another way says
+    nothing of this one. Without the words, a text of one word would do as well by recorded success as the whole skill,
+    and score higher.
     """
     steps = [step for step in structure.steps if step.words]
     taken = [
@@ -267,7 +269,10 @@ def _covers(structure: Skill, words: set[str], episode_id: str) -> bool:
         if episode_id in step.succeeded_ids or any(episode_id in way.succeeded_ids for way in step.alternatives)
     ]
     stated = [sum(word in words for word in step.words) >= _STATED_SHARE * len(step.words) for step in taken]
-    return len(taken) >= _TAKEN_SHARE * len(steps) and sum(stated) >= _COVERED_SHARE * len(taken)
+    as_said = sum(episode_id in step.succeeded_ids for step in taken)
+    if len(taken) < _TAKEN_SHARE * len(steps) or 2 * as_said < len(taken):
+        return False
+    return sum(stated) >= _COVERED_SHARE * len(taken)
 
 
 def _compare(present: _Version, tried: _Version) -> tuple[_Version, _Version, str]:

@@ -88,11 +88,12 @@ class Planner:
         self._writer.budget.check()
         structure = await asyncio.to_thread(induce_skill, family.successes, family.failures)
         before = known_structure(known)
-        description = before.description if before is not None else ""
-        if not description:
-            shown = [episode for episode in family.successes if episode.id not in _held_out(family, self._config)]
-            description = await self._writer.describe(shown) or ""
-        structure = structure.described(description)
+        if before is not None and (before.description or before.unsupported):
+            structure = structure.advised(before)
+        else:
+            held_out = _held_out(family, self._config)
+            seen = [each for each in family.successes if each.id not in held_out]
+            structure = await self._writer.advise(structure, seen)
         evolution = await self._evolve(family, structure, outcomes)
         parts = await asyncio.to_thread(
             split_family,
@@ -124,7 +125,7 @@ class Planner:
         if held_out:
             seen = [episode for episode in family.successes if episode.id not in held_out]
             induced = await asyncio.to_thread(induce_skill, seen, family.failures)
-            part = induced.described(structure.description).render()
+            part = induced.advised(structure).render()
         text = structure.render()
         source_ids = tuple(episode.id for episode in family.successes)
         candidate = None

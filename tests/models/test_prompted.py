@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -48,7 +49,6 @@ class Saying(PromptedLLM):
 
 
 TASKS = {
-    "extract_skills": lambda llm, text: llm.extract_skills([text]),
     "refine_skill": lambda llm, text: llm.refine_skill(text, "It failed."),
     "reshape_fine": lambda llm, text: llm.reshape_content(text, "fine", "Rank countries."),
     "reshape_coarse": lambda llm, text: llm.reshape_content(text, "coarse", "Rank countries."),
@@ -85,8 +85,46 @@ async def test_blank_input_never_reaches_the_model(task, text):
     with pytest.raises(BlankTextError):
         await TASKS[task](llm, text)
     assert llm.prompts == []
+
+
+SKILL = '{"name": "read files", "description": "Read the file.", "steps": [{"action": "Read it.", "records": [1]}]}'
+
+
+INSTRUCTION = (
+    "Name tools and commands exactly as they stand in the records, and leave out what is true of one task only."
+)
+
+
+async def test_a_skill_is_asked_for_as_json_by_numbered_records():
+    llm = Saying(f"<think>Well.</think> ```json\n{SKILL}\n```")
+    assert json.loads(await llm.extract_skills(["Use Python.", " ", "Use R."])) == json.loads(SKILL)
+    assert "Record 1:\nUse Python.\n\nRecord 3:\nUse R." in llm.prompts[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "Read the file.",
+        '{"name": "x"}',
+        SKILL[:-9],
+        "word " * 58_279,
+        '{"type": "object", "properties": {"name": {}, "description": {}, "steps": {}}}',
+        SKILL.replace("Read the file.", INSTRUCTION),
+    ],
+    ids=["empty", "prose", "parts missing", "cut off", "loop", "schema", "instruction"],
+)
+async def test_what_is_no_skill_is_a_typed_error(answer):
+    with pytest.raises(ModelOutputError):
+        await Saying(answer).extract_skills(["Use Python."])
+
+
+@pytest.mark.parametrize("records", [[], "", [" ", "\n"]])
+async def test_without_records_the_model_is_not_asked(records):
+    llm = Saying(SKILL)
     with pytest.raises(BlankTextError):
-        await llm.extract_skills([])
+        await llm.extract_skills(records)
+    assert llm.prompts == []
 
 
 async def test_an_unknown_granularity_is_refused():

@@ -13,12 +13,14 @@ import pytest
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import ModelOutputError
-from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode, SemanticNode
+from fluxmem_local.graph import DistillEdge, EpisodicNode, Node, ProceduralNode, SemanticNode, Subgraph
 from fluxmem_local.index import ExactVectorStore
-from fluxmem_local.interfaces import BaseLLM
+from fluxmem_local.interfaces import BaseLLM, approximate_tokens
 from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.retrieval import serialize_context
 from fluxmem_local.stages import advice
 from fluxmem_local.stages.consolidation import ConsolidationReport, StageIII
+from fluxmem_local.stages.induction import induce_skill
 from fluxmem_local.testing import FailingLLM, HashEmbedder, ScriptedLLM
 from fluxmem_local.types import Layer, NodeState, Scope
 
@@ -258,18 +260,18 @@ class TestLanguageModel:
         assert (report.status, report.llm_calls, report.llm_failures) == ("ok", 2, 1)
 
     @pytest.mark.parametrize(
-        "answer",
+        ("answer", "kind"),
         [
-            "",
-            "[]",
-            "As an assistant I would be delighted to help you achieve excellence today!",
-            '{"type": "object", "properties": {"name": {"type": "string"}}}',
-            '{"name": "put coat", "steps": ["take coat", ',
-            "medal " * 58_279,
-            "put " * 58_279,
-            None,
-            ModelOutputError("cut off"),
-            ConnectionError("no such model"),
+            ("", "empty"),
+            ("[]", "repetition"),
+            ("As an assistant I would be delighted to help you achieve excellence today!", "not about the episodes"),
+            ('{"type": "object", "properties": {"name": {"type": "string"}}}', "echo of the schema"),
+            ('{"name": "put coat", "steps": ["take coat", ', "not about the episodes"),
+            ("medal " * 58_279, "repetition"),
+            ("put " * 58_279, "repetition"),
+            (None, "empty"),
+            (ModelOutputError("cut off"), "error"),
+            (ConnectionError("no such model"), "error"),
         ],
         ids=[
             "empty",
@@ -285,7 +287,7 @@ class TestLanguageModel:
         ],
     )
     async def test_a_bad_answer_loses_nothing_and_is_counted(
-        self, store: MemoryStore, add: Any, consolidate: Any, answer: Any
+        self, store: MemoryStore, add: Any, consolidate: Any, answer: Any, kind: str
     ) -> None:
         ids = await add(*(put(*pair) for pair in PLACES.items()), SemanticNode(content="coats hang in wardrobes"))
         before = store.get_many(ids)
@@ -298,6 +300,7 @@ class TestLanguageModel:
         assert store.edges() == []
         assert [reason for _, reason in report.skipped] == ["no answer of the language model could be used"]
         assert (report.status, report.llm_calls, report.llm_failures) == ("failed", 2, 2)
+        assert dict(report.bad_answers) == {kind: 2}
 
     async def test_a_model_that_always_fails_is_asked_at_most_twice_a_skill(
         self, store: MemoryStore, add: Any, consolidate: Any
@@ -325,6 +328,39 @@ class TestLanguageModel:
         assert (report.status, report.llm_calls, report.llm_failures) == ("failed", 1, 1)
         assert [call.kind for call in llm.calls] == ["extract_skills"]
         assert skills_of(store) == []
+
+    async def test_json_names_describes_and_adds_what_is_marked(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()))
+        answer = {
+            "name": "Put coat in place",
+            "description": "Put the coat in its usual place.",
+            "steps": [
+                {"action": "take coat", "records": [1]},
+                {"action": "look in a closed bedroom", "records": [2]},
+                {"action": "call the plumber Ludwig", "records": [1]},
+            ],
+        }
+        report = await consolidate(ScriptedLLM({"extract_skills": [json.dumps(answer)]}))
+        (skill,) = skills_of(store)
+        assert skill.metadata["name"] == "put-coat-in-place"
+        assert skill.metadata["structure"]["unsupported"] == ["look in a closed bedroom"]
+        lines = skill.skill_text.splitlines()
+        assert lines[1] == "Put the coat in its usual place."
+        assert lines[5] == "Unsupported, never seen to succeed: look in a closed bedroom"
+        assert "Ludwig" not in skill.skill_text
+        assert (report.status, dict(report.bad_answers)) == ("ok", {"empty": 1})
+
+    @pytest.mark.parametrize("records", [[0], [4], ["1"], [True], "1", [1.0]])
+    async def test_records_that_are_none_make_an_answer_worthless(
+        self, add: Any, consolidate: Any, store: MemoryStore, records: Any
+    ) -> None:
+        await add(*(put(*pair) for pair in PLACES.items()))
+        answer = {"name": "put coat", "description": "", "steps": [{"action": "take coat", "records": records}]}
+        report = await consolidate(ScriptedLLM({"extract_skills": [json.dumps(answer)]}))
+        assert dict(report.bad_answers) == {"empty": 1, "wrong ids": 1}
+        assert (report.status, skills_of(store)) == ("failed", [])
 
     async def test_a_model_that_cannot_write_is_not_asked(self, store: MemoryStore, add: Any, consolidate: Any) -> None:
         await add(*(put(*pair) for pair in PLACES.items()))
@@ -427,3 +463,154 @@ class TestWriting:
         report = await consolidate()
         assert json.loads(json.dumps(report.to_dict()))["status"] == "ok"
         assert time.time() >= float(store.meta("tidied_at") or 0)
+
+
+def melt(metal: str, *actions: str, number: int) -> EpisodicNode:
+    trajectory = tuple(("", action.format(metal)) for action in actions)
+    return EpisodicNode(
+        id=f"{metal}{number}",
+        task_description=f"melt the {metal} in the workshop",
+        trajectory=trajectory,
+        success=True,
+        created_at=float(number),
+    )
+
+
+HOT = [melt(name, "take {}", "light stove", number=place) for place, name in enumerate(("lead", "tin", "zinc"))]
+COLD = [melt(name, "wait for {}", "open window", number=5 + place) for place, name in enumerate(("ice", "snow", "wax"))]
+
+
+class TestRegrouping:
+    async def test_a_skill_is_split_where_it_serves_only_some(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        await add(*HOT, melt("gold", "take {}", "light stove", number=9), *COLD)
+        report = await consolidate(num_clusters=1)
+        assert len(report.induced_skills) == 2
+        ((old, new),) = report.split_skills
+        by_id = {skill.id: skill for skill in skills_of(store)}
+        assert sorted(by_id[old].source_episode_ids) == ["gold9", "lead0", "tin1", "zinc2"]
+        assert sorted(by_id[new].source_episode_ids) == ["ice5", "snow6", "wax7"]
+        for skill in by_id.values():
+            linked = {edge.source_id for edge in store.edges(target_ids=[skill.id], kinds=("distill",))}
+            assert linked == set(skill.source_episode_ids)
+            assert skill.metadata["evidence"]["success_rate"] == 1.0
+        before = everything(store)
+        again = await consolidate(num_clusters=1)
+        assert (again.split_skills, again.updated_skills, everything(store)) == ((), (), before)
+
+    async def test_a_skill_that_new_episodes_show_to_be_two_gives_up_its_share(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        served = {episode.id for episode in HOT}
+        await add(*HOT, *COLD)
+
+        def replay(episode: EpisodicNode, skill: ProceduralNode) -> bool:
+            return "light stove" in skill.skill_text if episode.id in served else "open window" in skill.skill_text
+
+        with_both = ProceduralNode(
+            id="both",
+            skill_text="1. take it\n2. light stove",
+            source_episode_ids=tuple(episode.id for episode in (*HOT, *COLD)),
+            metadata={"structure": json.loads(json.dumps(induce_skill(HOT).to_dict()))},
+        )
+        await add(with_both)
+        report = await consolidate(replay_fn=replay, num_clusters=1)
+        assert report.updated_skills == ("both",)
+        assert [old for old, _ in report.split_skills] == ["both"]
+        kept = store.get("both")
+        assert isinstance(kept, ProceduralNode)
+        assert set(kept.source_episode_ids) == served
+        assert store.verify().ok
+
+    async def test_two_skills_of_one_way_become_one_and_the_other_stays_to_be_read(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        await add(*HOT)
+        (first,) = (await consolidate()).induced_skills
+        more = [
+            melt(name, "take {}", "light stove", number=20 + place)
+            for place, name in enumerate(("iron", "brass", "steel"))
+        ]
+        await add(*more)
+        twin = ProceduralNode(
+            id="twin",
+            skill_text="melt it",
+            version=4,
+            pems_score=0.1,
+            source_episode_ids=tuple(episode.id for episode in more),
+            metadata={"structure": json.loads(json.dumps(induce_skill(more).to_dict()))},
+        )
+        await add(twin)
+        with store.transaction() as change:
+            change.add_edges([DistillEdge(source_id=episode.id, target_id="twin") for episode in more])
+        report = await consolidate()
+        assert report.merged_skills == (("twin", first),)
+        kept, ended = store.get_many([first, "twin"])
+        assert isinstance(kept, ProceduralNode)
+        assert isinstance(ended, ProceduralNode)
+        assert len(kept.source_episode_ids) == 6
+        assert (ended.state, ended.version, ended.pems_score) == (NodeState.DEMOTED, 4, 0.1)
+        assert ended.metadata["ended_because"] == f"merged into {first}: both are one way"
+        assert store.edges(target_ids=["twin"]) == []
+        assert len(store.edges(target_ids=[first], kinds=("distill",))) == 6
+        assert store.verify().ok
+        before = everything(store)
+        again = await consolidate()
+        assert (again.merged_skills, again.updated_skills, everything(store)) == ((), (), before)
+
+    async def test_what_does_not_generalise_is_put_aside_and_comes_back_when_it_does(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        metals = ("lead", "tin", "zinc", "iron", "brass", "steel", "gold", "silver", "copper", "nickel")
+        await add(*(melt(name, "take {}", "light stove", number=place) for place, name in enumerate(metals)))
+        report = await consolidate(replay_fn=lambda episode, skill: False)
+        (id,) = report.induced_skills
+        assert report.demoted == ((id, "too specific: 0 of 2 held-out episodes succeed with it"),)
+        (skill,) = skills_of(store)
+        assert skill.state is NodeState.DEMOTED
+        assert (await consolidate(replay_fn=lambda episode, skill: False)).updated_skills == ()
+        better = await consolidate(replay_fn=lambda episode, skill: True)
+        assert better.updated_skills == ()
+        await add(melt("chrome", "take {}", "light stove", number=40))
+        better = await consolidate(replay_fn=lambda episode, skill: True)
+        assert (better.updated_skills, better.demoted) == ((id,), ())
+        assert skills_of(store)[0].state is NodeState.ACTIVE
+
+    async def test_a_structure_that_cannot_be_read_stops_nothing(
+        self, store: MemoryStore, add: Any, consolidate: Any
+    ) -> None:
+        await add(*HOT)
+        broken = ProceduralNode(
+            id="broken",
+            skill_text="melt it",
+            source_episode_ids=tuple(episode.id for episode in HOT),
+            metadata={"structure": {"steps": 5}},
+        )
+        await add(broken)
+        assert (await consolidate()).updated_skills == ("broken",)
+        (skill,) = skills_of(store)
+        assert skill.metadata["structure"]["steps"][0]["template"] == "take <1:item>"
+
+
+async def test_settled_skills_say_how_many_context_tokens_they_save(
+    store: MemoryStore, add: Any, consolidate: Any
+) -> None:
+    long = [f"read page {page} of the manual on {{}} and note what it says about heat" for page in range(1, 9)]
+    names = ("lead", "tin", "zinc", "iron")
+    await add(*(melt(name, *long, number=place) for place, name in enumerate(names)))
+    report = await consolidate()
+    (skill,) = skills_of(store)
+    assert report.converged
+    shown, told = (
+        serialize_context(graph, token_budget=10_000, count_tokens=approximate_tokens).num_tokens
+        for graph in (
+            Subgraph(task="t", procedural=(skill,)),
+            Subgraph(
+                task="t",
+                episodic=tuple(store.get_many([f"{name}{3 - place}" for place, name in enumerate(names[:0:-1])])),
+            ),
+        )
+    )
+    assert report.tokens_saved == {skill.id: told - shown}
+    assert told > shown

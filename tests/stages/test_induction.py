@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -220,7 +221,7 @@ class TestInduction:
 
     def test_the_structure_survives_json(self) -> None:
         failure = lived(9, "put the hat away", "eat hat", success=False)
-        skill = induce_skill(COATS, [failure]).described("Put things away.")
+        skill = replace(induce_skill(COATS, [failure]), description="Put things away.")
         text = json.dumps(skill.to_dict())
         assert Skill.from_dict(json.loads(text)) == skill
         assert "\\u00" not in text
