@@ -451,7 +451,7 @@ def test_user_report_8_forgetting_a_fact_leaves_nothing_dangling(store, make):
     assert receipt == Receipt(removed=(fact.id, variant.id), num_edges=2, num_edits=2)
     assert store.outcomes() == []
     assert store.edits() == [replace(quoting, reason="", before={"ids": []})]
-    assert store.forget(ids=[first.id]).changed == (skill.id,)
+    assert store.forget(ids=[first.id]).changed == ((skill.id, "lost a source"),)
     assert store.get(skill.id).source_episode_ids == (second.id,)
     assert store.verify().problems == ()
 

@@ -256,7 +256,7 @@ class Knowledge:
             ids = tuple(ids_by_key[content_key(fact.content)] for fact in facts)
             self._refresh(change, facts, earlier)
             gone = [id for id in earlier.values() if id not in ids and self._is_stated_once(id)]
-            removed = self._store.forget(ids=gone).removed if gone else ()
+            removed = self._store.forget(ids=gone, quotes_too=False).removed if gone else ()
             if digest is not None:
                 change.set_ingested(source, scope, digest)
         new = {node.id for node in fresh}.intersection(added)

@@ -64,7 +64,7 @@ def write_index(path: Path, file: IndexFile) -> None:
     try:
         _sweep(path)
         vectors = file.vectors.astype("<f4").tobytes()
-        body = _graph_bytes(file.graph, path) if file.graph is not None else b""
+        body = b"" if file.graph is None else _without_dead(_graph_bytes(file.graph, path), file)
         header = _HEADER.pack(
             _MAGIC, _VERSION, file.vectors.shape[1], len(file.ids), file.generation, len(words), len(vectors), len(body)
         )
@@ -150,6 +150,37 @@ def _graph_bytes(graph: Any, path: Path) -> bytes:
         return place.read_bytes()
 
 
+def _without_dead(body: bytes, file: IndexFile) -> bytes:
+    """Give each deleted element, which hnswlib keeps to walk over, the vector of a neighbour that is alive.
+
+    So the file holds no vector of what is not there any more.
+    """
+    changed = bytearray(body)
+    elements = _elements(changed, file.vectors.shape[1])
+    dead = ~np.isin(elements["label"], np.asarray(file.labels, np.uint64))
+    # Where no neighbour is alive, any other one will do.
+    any_alive = int(np.argmin(dead))
+    for place in np.flatnonzero(dead):
+        linked = elements["links"][place][: elements["used"][place]]
+        alive = linked[~dead[linked]]
+        elements["data"][place] = elements["data"][alive[0] if len(alive) else any_alive]
+    return bytes(changed)
+
+
+def _elements(body: bytes | bytearray, dimension: int) -> np.ndarray[Any, Any]:
+    """View the elements of a graph: how many links each has, the links, its vector and its label."""
+    _, _, count, width, label_at, data_at, _, _, _, links, *_ = _GRAPH_HEADER.unpack_from(body)
+    element = np.dtype(
+        {
+            "names": ["used", "links", "data", "label"],
+            "formats": ["<u2", ("<u4", (links,)), ("<f4", (dimension,)), "<u8"],
+            "offsets": [0, 4, data_at, label_at],
+            "itemsize": width,
+        }
+    )
+    return np.frombuffer(body, dtype=element, count=count, offset=_GRAPH_HEADER.size)
+
+
 def _graph(body: bytes, labels: list[int], vectors: FloatArray, path: Path) -> Any:
     import hnswlib
 
@@ -188,15 +219,7 @@ def _check_graph(body: bytes, labels: list[int], vectors: FloatArray) -> None:
         or len(body) < _GRAPH_HEADER.size + count * (width + 4)
     ):
         raise ValueError("the graph's sizes are wrong")
-    element = np.dtype(
-        {
-            "names": ["used", "links", "data", "label"],
-            "formats": ["<u2", ("<u4", (links,)), ("<f4", (dimension,)), "<u8"],
-            "offsets": [0, 4, data_at, label_at],
-            "itemsize": width,
-        }
-    )
-    elements = np.frombuffer(body, dtype=element, count=count, offset=_GRAPH_HEADER.size)
+    elements = _elements(body, dimension)
     within = np.arange(links) < elements["used"][:, None]
     if (
         (elements["used"] > links).any()

@@ -4,10 +4,12 @@ from fluxmem_local.storage.records import HistoryEntry, Outcome
 
 from .past import PastStore, Replaced, replaced_since
 from .receipts import Receipt, VerifyReport
+from .removal import LEARNED_FROM
 from .store import MemoryStore
 from .transaction import Transaction
 
 __all__ = [
+    "LEARNED_FROM",
     "HistoryEntry",
     "MemoryStore",
     "Outcome",

@@ -177,7 +177,7 @@ class LinkChanges:
         if missing:
             raise NotFoundError(f"no edge {min(missing)!r} in this memory; nothing was changed")
 
-    def _touch(self) -> int:
+    def begin_revision(self) -> int:
         """Return the generation that this commit makes."""
         if self._revision is None:
             self._revision = next_generation(self._connection)

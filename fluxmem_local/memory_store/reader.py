@@ -39,7 +39,10 @@ from .neighbours import find_neighbours
 from .reembedding import Coming, coming, without_vector
 from .search import lexical_hits, nearest_hits, term_statistics
 
-__all__ = ["MemoryReader"]
+__all__ = ["DERIVED", "MemoryReader"]
+
+# The folder of the files that can be made anew from the database.
+DERIVED = "derived"
 
 
 class MemoryReader:
@@ -57,7 +60,7 @@ class MemoryReader:
         self._begun_at = 0
         folder = database.folder
         self._indices = {
-            layer: LayerIndex(layer, folder / "derived" / f"{layer}.hnsw" if folder else None, vector_stores.get(layer))
+            layer: LayerIndex(layer, folder / DERIVED / f"{layer}.hnsw" if folder else None, vector_stores.get(layer))
             for layer in Layer
         }
 

@@ -11,24 +11,31 @@ __all__ = ["Receipt", "VerifyReport"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What forgetting did, or would do in a dry run: ids that are gone, kept (with why) and changed."""
+    """What forgetting did, or would do in a dry run: ids that are gone, kept (with why) and changed (with what).
+
+    ``num_edges``, ``num_edits`` (of which some were only cleaned) and ``num_versions`` went with them. ``purged`` tells
+    whether no byte is left in any file: None when that was not asked for, False while another process still reads an
+    older state; it is made up for when the memory is next opened or purged.
+    """
 
     removed: tuple[str, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
-    changed: tuple[str, ...] = ()
+    changed: tuple[tuple[str, str], ...] = ()
     num_edges: int = 0
     num_edits: int = 0
     num_versions: int = 0
+    purged: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
         return {
             "removed": list(self.removed),
             "kept": [{"id": id, "reason": reason} for id, reason in self.kept],
-            "changed": list(self.changed),
+            "changed": [{"id": id, "reason": reason} for id, reason in self.changed],
             "num_edges": self.num_edges,
             "num_edits": self.num_edits,
             "num_versions": self.num_versions,
+            "purged": self.purged,
         }
 
 

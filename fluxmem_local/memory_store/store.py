@@ -6,7 +6,8 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from fluxmem_local.errors import (
     EmbedderMismatchError,
     InvalidInputError,
     MemoryDamagedError,
+    MemoryLockedError,
     StorageError,
 )
 from fluxmem_local.graph import Node
@@ -23,13 +25,15 @@ from fluxmem_local.storage import backup, portable
 from fluxmem_local.storage.checks import check_folder
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.rows import generation_of, mismatch_message, next_generation, read_fact, set_fact
+from fluxmem_local.storage.times import Time
 from fluxmem_local.text import TOKENIZER_VERSION, tokenize
 from fluxmem_local.types import FloatArray, Layer, Scope
 
 from . import reembedding
-from .forgetting import forget
+from .forgetting import Selection, forget
 from .layer_index import LayerIndex
-from .reader import MemoryReader
+from .purging import is_pending, purge
+from .reader import DERIVED, MemoryReader
 from .receipts import Receipt, VerifyReport
 from .transaction import Transaction
 
@@ -51,6 +55,7 @@ class MemoryStore(MemoryReader):
     ) -> None:
         super().__init__(database, embedder, vector_stores or {})
         self._forgot = False
+        self._purging = False
         self._looked_for_dead_tasks = False
 
     @classmethod
@@ -95,6 +100,7 @@ class MemoryStore(MemoryReader):
         try:
             store = cls(database, fingerprint, vector_stores)
             store._settle(dimension, fingerprint, accept_other_embedder)
+            store._resume_purge()
         except BaseException:
             database.close()
             raise
@@ -166,29 +172,39 @@ class MemoryStore(MemoryReader):
         source: str | None = None,
         filters: Mapping[str, Any] | None = None,
         scope: Scope | None = None,
+        before: Time | None = None,
         dry_run: bool = False,
+        purge: bool = False,
+        quotes_too: bool = True,
     ) -> Receipt:
-        """Delete nodes by id, by source, by filters, by scope (its named parts), or the latter together, for good.
+        """Delete nodes by id, or by source, filters, scope (its named parts) and age, for good.
 
-        With them go their edges, outcomes, vectors, words, history, reshaped versions and what edits quote of them. A
-        fact that another source states too stays. ``dry_run`` only says what would happen.
+        With them go their edges, outcomes, vectors, words, history and reshaped versions, what edits, episodes, skills
+        and histories quote of them, and skills that were distilled from them alone. A fact that another source states
+        too stays. ``before`` is a time: what was stored before it is meant. ``dry_run`` only says what would happen.
+        ``purge`` leaves no byte of it in any file; alone it does so for what was forgotten before. ``quotes_too`` False
+        leaves quotes where they are, as for what is outdated and not secret.
 
         Raises:
             InvalidInputError: nothing was given, ids together with something else, or a source together with filters.
-            NotFoundError: an unknown id, or a source, scope or filters without nodes.
+            NotFoundError: an unknown id, or a source, scope, filters or age without nodes.
         """
         self._database.check_writable()
+        what = Selection(ids=ids, source=source, filters=filters, scope=scope, before=before)
+        if purge and what.is_empty:
+            return Receipt(purged=None if dry_run else self._purge())
         if not dry_run:
             self._end_dead_tasks()
             # Before the commit, so that a crash right after it leaves no vector of what was forgotten.
             for index in self._indices.values():
                 index.drop_file()
-        receipt = forget(
-            self._database, self._embedder, ids=ids, source=source, filters=filters, scope=scope, dry_run=dry_run
-        )
+        receipt = forget(self._database, self._embedder, what, dry_run=dry_run, purge=purge, quotes_too=quotes_too)
         if not dry_run:
             self._forgot = True
+            self._purging = self._purging or purge
             self._clear_traces()
+            if purge:
+                receipt = replace(receipt, purged=self._database.folder is None or not is_pending(self._database))
         return receipt
 
     def verify(self, *, fix: bool = False) -> VerifyReport:
@@ -332,7 +348,21 @@ class MemoryStore(MemoryReader):
             index.drop_file()
             with self._searching(index.layer) as (_, connection, _dirty):
                 index.follow_deletions(connection)
-        self._database.checkpoint()
+        if self._purging:
+            self._purge()
+        else:
+            self._database.checkpoint()
+
+    def _purge(self, *, patient: bool = True) -> bool:
+        self._refuse_inside_transaction("purge")
+        self._purging = False
+        return purge(self._database, None if self.path is None else self.path / DERIVED, patient=patient)
+
+    def _resume_purge(self) -> None:
+        """Finish what a crash or a reader kept from being finished; whoever opens the memory need not wait for it."""
+        if not self._database.read_only and is_pending(self._database):
+            with suppress(MemoryLockedError):
+                self._purge(patient=False)
 
     def _fill_given_stores(self) -> None:
         """Bring the user's own stores up to date at once: whoever gave them may look into them."""

@@ -128,7 +128,7 @@ class Transaction(LinkChanges):
         columns = node_columns(node, encoded.metadata, encoded.payload)
         if node.state is not NodeState.TRIAL:
             columns["trial_of"] = None
-        revision = self._touch()
+        revision = self.begin_revision()
         if changed or (vector is not None and vector_to_blob(vector) != old["embedding"]):
             columns |= derived_columns(node.id, node.content, vector, revision)
         self._connection.execute(
@@ -151,7 +151,7 @@ class Transaction(LinkChanges):
         if state is NodeState.TRIAL:
             raise InvalidInputError("a trial belongs to an episode; begin it with add_nodes(..., trial_of=episode_id)")
         self._require(ids)
-        self._touch()
+        self.begin_revision()
         self._connection.execute(
             f"UPDATE nodes SET state = ?, trial_of = NULL WHERE id {IN_LIST}",
             (str(NodeState(state)), json.dumps(list(ids))),
@@ -165,7 +165,7 @@ class Transaction(LinkChanges):
             NotFoundError: an unknown id.
         """
         self._require(ids)
-        self._touch()
+        self.begin_revision()
         confirm(self._connection, ids, time.time())
 
     @whole
@@ -176,7 +176,7 @@ class Transaction(LinkChanges):
             NotFoundError: an unknown id.
         """
         layers = self._require(ids)
-        revision, listed = self._touch(), json.dumps(list(layers))
+        revision, listed = self.begin_revision(), json.dumps(list(layers))
         if Layer.EPISODIC in layers.values():
             self.drop_source_episodes([id for id, layer in layers.items() if layer is Layer.EPISODIC])
         self._connection.execute(f"UPDATE nodes SET variant_of = NULL WHERE variant_of {IN_LIST}", (listed,))
@@ -199,7 +199,7 @@ class Transaction(LinkChanges):
             raise InvalidInputError(f"{len(ids)} ids came with {len(vectors)} vectors; give one vector an id")
         self._require(ids)
         ready = [self._vector(vector, id) for id, vector in zip(ids, vectors, strict=True)]
-        revision = self._touch()
+        revision = self.begin_revision()
         self._connection.executemany(
             "UPDATE nodes SET embedding = ?, vector_sum = ?, rev = ? WHERE id = ?",
             [
@@ -238,7 +238,7 @@ class Transaction(LinkChanges):
             NotFoundError: an unknown id.
         """
         self._require(episode_ids)
-        self._touch()
+        self.begin_revision()
         run, listed = self._connection.execute, (json.dumps(list(episode_ids)),)
         run(f"DELETE FROM edges WHERE kind = 'step' AND source_id {IN_LIST}", listed)
         run(f"UPDATE edits SET kept = 0 WHERE kept IS NULL AND episode_id {IN_LIST}", listed)
@@ -305,7 +305,7 @@ class Transaction(LinkChanges):
     def _insert(self, encoded: EncodedNode, vector: FloatArray | None, trial_of: str | None) -> None:
         node = encoded.node
         columns = node_columns(node, encoded.metadata, encoded.payload) | {"trial_of": trial_of}
-        insert_node(self._connection, columns | derived_columns(node.id, node.content, vector, self._touch()))
+        insert_node(self._connection, columns | derived_columns(node.id, node.content, vector, self.begin_revision()))
         if node.variant_of is None:
             allow_node(self._connection, node.id, node.layer, node.scope, node.content)
         if isinstance(node, SemanticNode) and node.variant_of is None:
@@ -314,7 +314,7 @@ class Transaction(LinkChanges):
     def _seen_again(self, node: Node, known: sqlite3.Row, *, first: bool) -> None:
         if not isinstance(node, SemanticNode):
             return
-        self._touch()
+        self.begin_revision()
         # Of what is stated twice in one go neither is the later word.
         self._tell(known, node, replaces=first and known["source"] == node.source)
         # Who states a fact again wants it found, also when tidying had put it aside.
@@ -340,7 +340,7 @@ class Transaction(LinkChanges):
             self._connection, known, new_content=known["content"], reason=f"new metadata: {', '.join(changed)}"
         )
         encoded = encode_json(new, what)
-        self._touch()
+        self.begin_revision()
         self._connection.execute("UPDATE nodes SET metadata = ? WHERE id = ?", (encoded, known["id"]))
         set_validity(self._connection, known["id"], encoded)
         self.told.add(known["id"])

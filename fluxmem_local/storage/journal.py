@@ -11,6 +11,7 @@ from typing import Any
 
 from fluxmem_local.errors import NotFoundError
 from fluxmem_local.graph import Edit
+from fluxmem_local.text.quotes import Quotes
 
 from .codec import decode_json, encode_json
 from .records import HistoryEntry
@@ -19,8 +20,6 @@ from .rows import IN_LIST
 __all__ = ["edit_without", "forget_in_edits", "read_edits", "read_history", "record_version", "write_edit"]
 
 _EDIT_COLUMNS = "id, kind, reason, granularity, round, kept, episode_id, before, after, created_at"
-# A quote shorter than this is looked for as a whole text only: "ok" stands in many texts by chance.
-_LONG_QUOTE = 12
 _ACTIONS = {"expand": "expanded into a context", "prune": "pruned from a context"}
 
 
@@ -161,7 +160,7 @@ def read_history(connection: sqlite3.Connection, node_id: str) -> list[HistoryEn
     return [entries[0], *sorted([*entries[1:], *later], key=lambda entry: entry.at)]
 
 
-def forget_in_edits(connection: sqlite3.Connection, ids: Collection[str], texts: Collection[str]) -> int:
+def forget_in_edits(connection: sqlite3.Connection, ids: Collection[str], quotes: Quotes) -> int:
     """Delete the edits that concern these nodes only, take ids and quotes out of the others; return how many it met."""
     gone = json.dumps(list(ids))
     met = connection.execute(
@@ -175,7 +174,7 @@ def forget_in_edits(connection: sqlite3.Connection, ids: Collection[str], texts:
     changed = 0
     for row in (*met, *(row for row in rest if row["id"] not in known)):
         edit = _edit(connection, row)
-        cleaned = edit_without(edit, ids, texts)
+        cleaned = edit_without(edit, ids, quotes)
         if cleaned is None:
             connection.execute("DELETE FROM edits WHERE id = ?", (edit.id,))
             changed += 1
@@ -185,18 +184,18 @@ def forget_in_edits(connection: sqlite3.Connection, ids: Collection[str], texts:
     return changed
 
 
-def edit_without(edit: Edit, ids: Collection[str], texts: Collection[str]) -> Edit | None:
-    """Take nodes and quotes of their texts out of an edit; None when it concerns nothing else."""
+def edit_without(edit: Edit, ids: Collection[str], quotes: Quotes) -> Edit | None:
+    """Take nodes and what quotes their texts out of an edit; None when it concerns nothing else."""
     targets = tuple(target for target in edit.targets if target not in ids)
     if edit.targets and not targets:
         return None
     return replace(
         edit,
         targets=targets,
-        reason=_without(edit.reason, ids, texts) or "",
+        reason=_without(edit.reason, ids, quotes) or "",
         episode_id=None if edit.episode_id in ids else edit.episode_id,
-        before=_without(edit.before, ids, texts),
-        after=_without(edit.after, ids, texts),
+        before=_without(edit.before, ids, quotes),
+        after=_without(edit.after, ids, quotes),
     )
 
 
@@ -225,17 +224,16 @@ def _variant_ids(edit: Edit) -> Sequence[str]:
     return list(variants.values()) if isinstance(variants, Mapping) else []
 
 
-def _without(value: Any, ids: Collection[str], texts: Collection[str]) -> Any:
-    """Copy a JSON value without the given ids, and with None in place of texts that quote one of ``texts``."""
+def _without(value: Any, ids: Collection[str], quotes: Quotes) -> Any:
+    """Copy a JSON value without the given ids, and with None in place of texts that quote."""
     if isinstance(value, str):
-        quotes = value in texts or any(len(text) >= _LONG_QUOTE and text in value for text in texts)
-        return None if quotes or value in ids else value
+        return None if value in ids or quotes.found_in(value) else value
     if isinstance(value, Mapping):
         return {
-            key: _without(each, ids, texts)
+            key: _without(each, ids, quotes)
             for key, each in value.items()
             if key not in ids and not (isinstance(each, str) and each in ids)
         }
     if isinstance(value, (list, tuple)):
-        return [_without(each, ids, texts) for each in value if not (isinstance(each, str) and each in ids)]
+        return [_without(each, ids, quotes) for each in value if not (isinstance(each, str) and each in ids)]
     return value

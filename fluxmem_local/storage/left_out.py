@@ -7,6 +7,7 @@ import sqlite3
 from dataclasses import replace
 
 from fluxmem_local.graph import Edit, Node, ProceduralNode
+from fluxmem_local.text.quotes import Quotes
 
 from .journal import edit_without
 from .refusals import is_mention_refused, is_refused, refused_ids
@@ -29,6 +30,7 @@ class LeftOut:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._texts: dict[str, str] = {}
+        self._quotes: Quotes | None = None
         self.sources: set[str] = set()
         self.num_forgotten = 0
 
@@ -40,6 +42,7 @@ class LeftOut:
         if not forgotten and (trial_of is None or runs(self._connection, trial_of)):
             return False
         self._texts[node.id] = node.content
+        self._quotes = None
         if forgotten:
             self.num_forgotten += 1
             self.sources.add(source)
@@ -58,7 +61,9 @@ class LeftOut:
 
     def cleaned(self, edit: Edit) -> Edit | None:
         """Return an edit without what was left out, and as not kept when its task is over without having settled it."""
-        cleaned = edit_without(edit, self._texts, set(self._texts.values())) if self._texts else edit
+        if self._quotes is None:
+            self._quotes = Quotes(self._texts.values())
+        cleaned = edit_without(edit, self._texts, self._quotes) if self._texts else edit
         if cleaned is None or cleaned.kept is not None or cleaned.episode_id is None:
             return cleaned
         return cleaned if runs(self._connection, cleaned.episode_id) else replace(cleaned, kept=False)
