@@ -10,11 +10,13 @@ import numpy as np
 
 from fluxmem_local.types import FloatArray
 
-__all__ = ["LLM_TIMEOUT_S", "BaseLLM", "approximate_tokens"]
+__all__ = ["LLM_TIMEOUT_S", "UNMEASURED_ATTRIBUTION", "BaseLLM", "approximate_tokens"]
 
 
 # A model that answers nothing for so long hangs: what asked it goes on without.
 LLM_TIMEOUT_S = 120.0
+# A little better than chance: enough to settle what the rules leave open.
+UNMEASURED_ATTRIBUTION = 0.35
 
 
 class BaseLLM(ABC):
@@ -28,11 +30,14 @@ class BaseLLM(ABC):
     ``writes_memories`` False says that the model's skills, rewritings and answers were measured to be of no use: they
     are then composed from the evidence alone, and no tokens are spent on asking. ``attributes_failures`` False says the
     same of its word on the cause of a failure, ``verifies_claims`` False of its word on a claim.
+    ``attribution_accuracy`` is how often its cause of a failure was the right one of four (0.25 is chance): it sets
+    the share of that word beside the rules. The default is for models of which it was not measured.
     """
 
     verifies_claims: bool = True
     writes_memories: bool = True
     attributes_failures: bool = True
+    attribution_accuracy: float = UNMEASURED_ATTRIBUTION
 
     @abstractmethod
     async def generate(self, prompt: str, system_prompt: str | None = None, temperature: float = 0.7) -> str:

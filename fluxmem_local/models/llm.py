@@ -103,6 +103,8 @@ class TransformersLLM(PromptedLLM):
         )
         self.writes_memories = located.entry.writing
         self.attributes_failures = located.entry.attributing
+        if located.entry.attribution_accuracy is not None:
+            self.attribution_accuracy = located.entry.attribution_accuracy
         self._model = model
         self._device = device
         self._dtype = dtype

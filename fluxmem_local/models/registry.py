@@ -58,6 +58,7 @@ class ModelEntry:
     (tokens) are None where only the files tell. ``verification`` is one of ``VERIFICATION_METHODS``; its scale and its
     share of labelled texts ranked rightly (``verification_auc``) are None until `fluxmem models calibrate` measured
     them. ``attribution`` is "likelihood" or "json".
+    ``attribution_accuracy`` is the measured share of causes that it named rightly, 0.25 being chance, or None.
     ``writing`` False: the model's own skills and rewritings were measured to be of no use; ``attributing`` False: its
     word on the cause of a failure was.
     """
@@ -81,6 +82,7 @@ class ModelEntry:
     verification_spread: float | None = None
     verification_auc: float | None = None
     attribution: str = "json"
+    attribution_accuracy: float | None = None
     writing: bool = True
     attributing: bool = True
     system_prompt: str | None = None

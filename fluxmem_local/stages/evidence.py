@@ -18,6 +18,7 @@ from fluxmem_local.text import is_blank, tokenize
 from fluxmem_local.types import FloatArray, Layer, Scope
 
 from .feedback import specifics, trim_feedback
+from .outwardness import Outwardness
 
 __all__ = ["Evidence", "Failure", "Item", "Rival", "gather_evidence"]
 
@@ -103,11 +104,13 @@ class Evidence:
     """The items of the context and the best of those outside of it, best first.
 
     ``beside`` has, for each pair of items, the similarity that does not come from both being about the task.
+    ``outwardness`` in [0, 1] tells how much the feedback sounds like a failure of the world outside.
     """
 
     inside: tuple[Item, ...]
     outside: tuple[Item, ...]
     beside: Mapping[tuple[str, str], float] = field(default_factory=dict, repr=False)
+    outwardness: float = 0.0
 
     def item(self, id: str) -> Item | None:
         """Find an item by id."""
@@ -122,9 +125,11 @@ async def gather_evidence(
     embedder: BaseEmbedder | None,
     config: FluxMemConfig,
     exclude: Sequence[str] = (),
+    outwardness: Outwardness | None = None,
 ) -> Evidence:
     """Measure the context's items and search the memory for others, leaving out ``exclude``."""
     feedback = trim_feedback(failure.feedback, _FEEDBACK_CHARS)
+    outward = 0.0 if outwardness is None else await outwardness.of(feedback)
     query = failure.subgraph.query
     whole = f"{query}\n{trim_feedback(failure.result, _FEEDBACK_CHARS)}\n{feedback}".strip()
     inside = [node for node in failure.subgraph.nodes if node.id != failure.episode_id]
@@ -143,7 +148,7 @@ async def gather_evidence(
     outside = [hit.node for hit in hits if not _is_running(hit.node)]
     nodes = [*inside, *outside]
     if not nodes:
-        return Evidence(inside=(), outside=())
+        return Evidence(inside=(), outside=(), outwardness=outward)
     vectors = store.embeddings([node.id for node in nodes])
     similarities = await _similarities(vectors, embedder, (failure.task, feedback, failure.doing, whole))
     pairwise = vectors @ vectors.T
@@ -190,6 +195,7 @@ async def gather_evidence(
         inside=tuple(items[: len(inside)]),
         outside=tuple(found),
         beside={(one, other): float(beside[i, j]) for i, one in enumerate(ids) for j, other in enumerate(ids)},
+        outwardness=outward,
     )
 
 

@@ -49,6 +49,9 @@ _OUTSIDE, _KNOWN_REMEDY = 0.5, 0.25
 _KNOWS_FROM, _KNOWS_WELL = 0.25, 0.5
 # A step that failed with what it sought by a skill has refuted that, unless the world outside failed.
 _REFUTED, _REFUTED_OUTSIDE = 0.8, 0.4
+# What feedback adds that only sounds so (a memory that knows of the failure takes it away), and each test that changed
+# nothing: of 72 labelled failures, the fifth test solved none.
+_SOUNDS_OUTSIDE, _EACH_FUTILE_TEST = 0.3, 0.04
 # Instance marks, or strung-together parts, that make an item wholly tied or wholly lumped.
 _MANY_MARKS = 5
 _MANY_PARTS = 6
@@ -105,7 +108,7 @@ def rule_proposals(
         *_expansions(failure, evidence, tried, config),
         *_prunings(failure, evidence, config),
         *_reshapings(failure, evidence),
-        _nothing(failure, evidence),
+        _nothing(failure, evidence, tried),
     ]
     done = {trial.key for trial in tried}
     futile = dict.fromkeys(ACTIONS, 1.0)
@@ -303,7 +306,7 @@ def _kin(item: Item, evidence: Evidence) -> list[Item]:
     return [each for each in evidence.inside if any(each is member for member in members)]
 
 
-def _nothing(failure: Failure, evidence: Evidence) -> Proposal:
+def _nothing(failure: Failure, evidence: Evidence, tried: Sequence[Trial]) -> Proposal:
     feedback = trim_feedback(failure.feedback, 4000)
     seen = outside_sign(feedback) or outside_sign(failure.observation)
     fit = max((item.to_feedback for item in (*evidence.inside, *evidence.outside)), default=0.0)
@@ -317,6 +320,13 @@ def _nothing(failure: Failure, evidence: Evidence) -> Proposal:
         marks = max((item.shared_marks for item in evidence.inside), default=0)
         score += (_OUTSIDE if marks == 0 else 0.35) - _KNOWN_REMEDY * _remedy(evidence)
         reason = f'the failure is outside of the memory: "{seen}"'
+    elif not refusal_sign(feedback) and (sounds := evidence.outwardness * (1 - _scaled(fit, _KNOWS_FROM, _KNOWS_WELL))):
+        score += _SOUNDS_OUTSIDE * sounds
+        reason += f", and it sounds like one of the world outside ({sounds:.2f})"
+    futile = sum(trial.had_effect is False for trial in tried)
+    if futile:
+        score += _EACH_FUTILE_TEST * futile
+        reason += f", and {futile} edits changed nothing"
     return Proposal(action="none", score=score, reason=reason)
 
 
@@ -326,4 +336,8 @@ def _remedy(evidence: Evidence) -> float:
     best = max((item.to_feedback for item in evidence.outside), default=0.0)
     if best <= at_hand:
         return 0.0
-    return min(1.0, max(0.0, (best - _KNOWS_FROM) / (_KNOWS_WELL - _KNOWS_FROM)))
+    return _scaled(best, _KNOWS_FROM, _KNOWS_WELL)
+
+
+def _scaled(value: float, least: float, most: float) -> float:
+    return min(1.0, max(0.0, (value - least) / (most - least)))

@@ -20,6 +20,7 @@ from .execution import ExecuteFn, Execution, execute
 from .expand import propose_expand
 from .feedback import same_feedback
 from .formation import step_links
+from .outwardness import Outwardness
 from .proposals import Proposal, Trial
 from .prune import propose_prune
 from .reshape import propose_reshape
@@ -92,6 +93,7 @@ class StageII:
         self.embedder = embedder
         self.llm = llm
         self.config = config
+        self._outwardness = None if embedder is None else Outwardness(embedder)
 
     async def run_step(
         self, formed: Subgraph, execute_fn: ExecuteFn, progress: Progress, *, step_index: int = 0
@@ -218,6 +220,7 @@ class StageII:
             embedder=self.embedder,
             llm=llm,
             config=self.config,
+            outwardness=self._outwardness,
         )
         # A model that hangs or fails is not asked again in this task; one that talks nonsense may be.
         progress.llm_failed |= diagnosis.llm_failed

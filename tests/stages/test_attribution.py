@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -154,6 +155,37 @@ def test_the_model_tips_a_close_decision_and_no_clear_one() -> None:
         item(A), feedback="HTTP 503 Service Unavailable", voice=Voice(action="reshape", targets=frozenset("a"))
     )
     assert clear.action == "none"
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "worth"),
+    # 0.15 for each unit of log-odds over a guess among four: ln(0.9 * 3 / 0.1) = 3.296.
+    [(0.9, 0.4944), (0.67, 0.2710), (0.35, 0.0719), (0.25, 0.0), (0.1, 0.0), (1.0, 0.15 * math.log(297))],
+)
+def test_a_word_is_worth_what_its_accuracy_was_measured_to_be(accuracy: float, worth: float) -> None:
+    assert Voice(action="expand", accuracy=accuracy).worth == pytest.approx(worth, abs=1e-4)
+
+
+def test_what_a_model_says_adds_its_worth_by_what_it_names() -> None:
+    evidence = (item(A, used=0.3, to_doing=0.3), item(B))
+    alone = decided(*evidence).scores["prune"]
+
+    def added(**word: Any) -> float:
+        return decided(*evidence, voice=Voice(action="prune", accuracy=0.67, **word)).scores["prune"] - alone
+
+    assert added() == pytest.approx(0.271, abs=2e-3)
+    assert added(targets=frozenset("a")) == pytest.approx(0.271, abs=2e-3)
+    assert added(targets=frozenset("x")) == pytest.approx(0.6 * 0.271, abs=2e-3)
+
+
+def test_a_word_whose_edit_had_no_effect_is_worth_half() -> None:
+    evidence = Evidence(inside=(item(A, used=0.3, to_doing=0.3), item(B)), outside=())
+    tried = (Trial(action="prune", targets=("a",), had_effect=False),)
+
+    def score(voice: Voice) -> float:
+        return decide(failure(), evidence, voice, tried=tried, config=CONFIG).attribution.scores["prune"]
+
+    assert score(Voice(action="prune", accuracy=0.67)) - score(Voice()) == pytest.approx(0.271 / 2, abs=2e-3)
 
 
 async def test_what_a_model_says_is_checked() -> None:

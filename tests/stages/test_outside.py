@@ -52,7 +52,7 @@ class TestWhatTheTaskFunctionKnows:
     async def test_the_same_words_as_feedback_are_no_such_fact(self) -> None:
         async with FluxMemAgent(None, HashEmbedder(64)) as agent:
             await agent.add_knowledge("The page is rendered fast with the flag --draft.")
-            result = await agent.run_task("render the page", lambda context: ("", "rendering timed out", False))
+            result = await agent.run_task("render the page", lambda context: ("", "the page rendered timed out", False))
             assert result.attributions[0].action != "none"
 
 
