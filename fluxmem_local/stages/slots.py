@@ -17,6 +17,8 @@ __all__ = ["SlotTable"]
 
 _MOST_CHARS_OF_VALUE = 60
 _FIRST_MARK = 0xF0000
+_NUMBER = regex.compile(r"[\d.,:%\-]+")
+_LETTERS = regex.compile(r"\p{L}{2,}")
 _MARKED = regex.compile("\x01(.)\x02")
 
 
@@ -29,6 +31,7 @@ class SlotTable:
 
     def __init__(self) -> None:
         self._values: list[dict[str, str]] = []
+        self._numbered: tuple[Slot, ...] | None = None
 
     def of(self, pattern: Pattern, ids: Sequence[str]) -> dict[int, str]:
         """Map each gap of a pattern of these episodes to its text, in which a slot is written as ``_mark`` of it."""
@@ -59,10 +62,12 @@ class SlotTable:
 
     def numbered(self) -> tuple[Slot, ...]:
         """Return the slots with their numbers and the word for their kind."""
-        return tuple(
-            Slot(number=number, kind=_kind(list(values.values())), values=_by_frequency(values.values()))
-            for number, values in enumerate(self._values, start=1)
-        )
+        if self._numbered is None:
+            self._numbered = tuple(
+                Slot(number=number, kind=_kind(list(values.values())), values=_by_frequency(values.values()))
+                for number, values in enumerate(self._values, start=1)
+            )
+        return self._numbered
 
     def examples(self, ids: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """Return the values that the slots had together, most frequent first."""
@@ -79,6 +84,7 @@ class SlotTable:
             both = known.keys() & values.keys()
             if len(both) > 1 and all(known[id].casefold() == values[id].casefold() for id in both):
                 known.update(values)
+                self._numbered = None
                 return _mark(place)
         return self._composed(values) or self._new(values)
 
@@ -98,6 +104,7 @@ class SlotTable:
 
     def _new(self, values: dict[str, str]) -> str:
         self._values.append(values)
+        self._numbered = None
         return _mark(len(self._values) - 1)
 
 
@@ -109,9 +116,9 @@ def _mark(slot: int) -> str:
 def _kind(values: Sequence[str]) -> str:
     """Name the kind of a slot's values: a word that most of them share, or what they look like."""
     given = {value for value in values if value}
-    if all(regex.fullmatch(r"[\d.,:%\-]+", value) for value in given):
+    if all(_NUMBER.fullmatch(value) for value in given):
         return "number"
-    counts = Counter(part for value in given for part in set(regex.findall(r"\p{L}{2,}", value.casefold())))
+    counts = Counter(part for value in given for part in set(_LETTERS.findall(value.casefold())))
     shared = [part for part, count in counts.items() if 2 * count > len(given) > 1 and is_content_word(part)]
     return max(shared, key=lambda part: (counts[part], part)) if shared else "item"
 
