@@ -7,7 +7,7 @@ step succeeds once the context is right by the key. The same feedback comes back
 Arms (``--arms``, separated by commas):
     rules        the rules decide alone (the default)
     llm          the language model alone: all rules' scores are made equal, so its word and the tests decide
-    both         rules and language model (``--llm``), as the product joins them, whatever its registry says
+    both         rules and language model (``--llm``), with the weight of a model of which nothing was measured
     neither      all rules' scores are made equal and no model is asked: what chance and the tests reach
     no-outcomes  the rules, with no memory of what helped or misled in earlier tasks
 
@@ -37,7 +37,7 @@ from evaluation.repair_lives import live_together, live_with_mistakes
 
 from fluxmem_local.agent.builder import build_embedder, build_llm
 from fluxmem_local.config import FluxMemConfig
-from fluxmem_local.interfaces import BaseLLM
+from fluxmem_local.interfaces import UNMEASURED_ATTRIBUTION, BaseLLM
 from fluxmem_local.retrieval.experience import Experience
 from fluxmem_local.stages import attribution
 from fluxmem_local.stages.proposals import Proposal, rule_proposals
@@ -184,7 +184,7 @@ async def main() -> int:
     for arm in arms:
         llm: BaseLLM | None = model if arm in ("llm", "both") else None
         if llm is not None:
-            llm.attributes_failures = True
+            llm.attributes_failures, llm.attribution_accuracy = True, UNMEASURED_ATTRIBUTION
         with _arm(arm):
             played = []
             for number, case in enumerate(cases, 1):
