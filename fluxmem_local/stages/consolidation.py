@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ from fluxmem_local.types import FloatArray, Layer, NodeState
 
 from .advice import SkillWriter
 from .budget import Budget, BudgetSpent
-from .clustering import cluster_episodes, word_vectors
+from .clustering import cluster_episodes, clustering_digest, clusters_of, labels_of, word_vectors
 from .evolution import ReplayFn
 from .families import Family, find_families, is_induced
 from .kinds import regroup_by_kind
@@ -27,6 +28,8 @@ from .report import ConsolidationReport, completed
 from .tidying import TidyPlan, apply_tidying, plan_tidying
 
 __all__ = ["ConsolidationReport", "StageIII"]
+
+_CLUSTERED = "clustered"
 
 
 class StageIII:
@@ -39,6 +42,8 @@ class StageIII:
         self._embedder = embedder
         self._llm = llm
         self._config = config
+        # The labels of new clusters, for the next run.
+        self._clustered: str | None = None
 
     async def run(
         self, replay_fn: ReplayFn | None = None, dry_run: bool = False, *, budget: Budget | None = None
@@ -143,18 +148,22 @@ class StageIII:
         vectors[missing] = made / np.linalg.norm(made, axis=1, keepdims=True)
         return vectors
 
+    def _clusters(self, episodes: Sequence[EpisodicNode], rows: FloatArray) -> list[tuple[EpisodicNode, ...]]:
+        """Cluster episodes, or take the clusters of the last run, when nothing has changed since: they cost most."""
+        number, seed, least = self._config.num_clusters, self._config.seed, self._config.min_support
+        digest = clustering_digest(episodes, rows, [number, seed, least])
+        known = json.loads(self._store.meta(_CLUSTERED) or "{}")
+        if known.get("digest") == digest:
+            return clusters_of(episodes, known["labels"])
+        clusters = cluster_episodes(episodes, rows, num_clusters=number, seed=seed, min_size=least)
+        self._clustered = json.dumps({"digest": digest, "labels": labels_of(clusters)})
+        return clusters
+
     async def _families(self) -> tuple[int, list[Family], dict[str, FloatArray]]:
         """Return the number of clusters, the families to work on, and the episodes' vectors by id."""
         episodes = await asyncio.to_thread(self._episodes)
         rows = await self._vectors(episodes)
-        clusters = await asyncio.to_thread(
-            cluster_episodes,
-            episodes,
-            rows,
-            num_clusters=self._config.num_clusters,
-            seed=self._config.seed,
-            min_size=self._config.min_support,
-        )
+        clusters = await asyncio.to_thread(self._clusters, episodes, rows)
         if self._config.num_clusters is None:
             clusters = await asyncio.to_thread(regroup_by_kind, clusters, min_support=self._config.min_support)
         vectors = {episode.id: row for episode, row in zip(episodes, rows, strict=True)}
@@ -190,6 +199,8 @@ class StageIII:
         with self._store.transaction() as change:
             tidy = plan_tidying(self._store, self._config, now=time.time())
             apply_tidying(change, tidy, self._store)
+            if self._clustered is not None:
+                change.set_meta(_CLUSTERED, self._clustered)
         return tidy
 
     def _changed_since(self, family: Family, claimed: set[str]) -> str | None:

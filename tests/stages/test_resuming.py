@@ -16,7 +16,9 @@ import pytest
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import EpisodicNode, ProceduralNode
 from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.stages import consolidation
 from fluxmem_local.stages.budget import Budget
+from fluxmem_local.stages.clustering import cluster_episodes
 from fluxmem_local.stages.consolidation import ConsolidationReport, StageIII
 from fluxmem_local.testing import HashEmbedder, ScriptedLLM
 from fluxmem_local.types import Layer
@@ -258,3 +260,20 @@ class TestBudget:
         assert len(report.induced_skills) == 1
         none = await run(store, llm=llm, llm_calls=0)
         assert (none.status, none.llm_calls, len(none.induced_skills)) == ("ok", 0, 2)
+
+
+async def test_without_news_the_clusters_of_the_last_run_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await filled(None)
+    first = await run(store)
+    clustered: list[int] = []
+
+    def counted(episodes: Any, *args: Any, **settings: Any) -> Any:
+        clustered.append(len(episodes))
+        return cluster_episodes(episodes, *args, **settings)
+
+    monkeypatch.setattr(consolidation, "cluster_episodes", counted)
+    again = await run(store)
+    assert (clustered, again.clusters, again.updated_skills) == ([], first.clusters, ())
+    await add(store, EpisodicNode(id="new", task_description="sing", trajectory=(("", "sing"),), success=True))
+    await run(store)
+    assert clustered == [13]
