@@ -1,6 +1,6 @@
 """Retrieval: candidates, signals, fusion, and the context they end in."""
 
-from .cases import CaseIndex, refute_values
+from .cases import CaseIndex, case_episodes, refute_values
 from .context import RenderedContext, render_episode, serialize_context
 from .filters import AsOf
 from .hits import Explanation, Hit
@@ -15,6 +15,7 @@ __all__ = [
     "Query",
     "RenderedContext",
     "Retriever",
+    "case_episodes",
     "refute_values",
     "render_episode",
     "serialize_context",

@@ -3,7 +3,8 @@
 A skill that averages its episodes loses what told them apart, so it keeps each as a case: what was given, what was
 sought, and how it went. Cases are like a task by meaning and by words; of both, whatever differs among cases in which
 the same was sought says nothing about what to seek, and counts less (a linear discriminant, regularised by the mean
-variance).
+variance). What was sought also speaks for itself, by its likeness to what is given: a key is likely to go to a key
+holder.
 """
 
 from __future__ import annotations
@@ -23,17 +24,47 @@ __all__ = ["CaseIndex", "case_episodes", "refute_values"]
 
 # A case that failed takes this part of its likeness from what it sought.
 _FAILED_SHARE = 0.5
+# What is sought adds this part of its likeness to what is given, beyond that of all that was ever sought.
+_MEANING_SHARE = 0.4
 # A case that is less alike than this above chance says nothing about the task. Of k things that are sought, seen from
 # their middle, each has a cosine of -1 / (k - 1) to the others by chance.
 _LEAST_LIKENESS = 0.14
-# Different things to seek that a context names, and the cases that speak for each.
-_MOST_SOUGHT = 2
-_MOST_CASES_EACH = 2
+# An agent follows what its context shows, so that shows what most speaks for, by the cases that do; what comes next
+# comes up when a step has failed with it.
+_MOST_SHOWN = 3
 # Failures that it names, and how like the task they must be: what failed there is likely to fail here.
 _MOST_FAILED = 3
 _SAME_TASK = 0.5
 
 _Sought = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A skill, and which of a case's values were sought."""
+
+    skill: Skill
+    cases: list[Case]
+    is_sought: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, node: ProceduralNode) -> _Form:
+        structure = node.metadata.get("structure")
+        skill = Skill(name="", use="", steps=()) if structure is None else Skill.from_dict(structure)
+        numbers = sought_slots(skill)
+        return cls(
+            skill,
+            [Case.from_dict(each) for each in node.metadata.get("cases", ())],
+            tuple(slot.number in numbers for slot in skill.slots),
+        )
+
+    def sought(self, case: Case) -> _Sought:
+        return tuple(
+            value.casefold() for value, is_sought in zip(case.values, self.is_sought, strict=True) if is_sought
+        )
+
+    def given(self, case: Case) -> str:
+        return " ".join(value for value, is_sought in zip(case.values, self.is_sought, strict=True) if not is_sought)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +77,8 @@ class _Ranked:
 
 def case_episodes(node: ProceduralNode) -> list[str]:
     """Return the ids of all episodes that a skill's cases are of."""
-    _, cases = _read(node)
-    return list(dict.fromkeys(id for case in cases for id in case.episode_ids))
+    cases = node.metadata.get("cases", ())
+    return list(dict.fromkeys(id for case in map(Case.from_dict, cases) for id in case.episode_ids))
 
 
 class CaseIndex:
@@ -60,10 +91,9 @@ class CaseIndex:
             node: the skill.
             vectors: of the cases' episodes by id, each ``(d,)``; a case counts for the episodes that are named here.
         """
-        skill, cases = _read(node)
-        self._skill = skill
-        self._cases = [left for case in cases if (left := _of_episodes(case, vectors)).episode_ids]
-        words = [tokenize(_given_text(skill, case)) for case in self._cases]
+        self._form = form = _Form.of(node)
+        self._cases = [left for case in form.cases if (left := _of_episodes(case, vectors)).episode_ids]
+        words = [tokenize(form.given(case)) for case in self._cases]
         self._columns = {
             token: place for place, token in enumerate(sorted({token for text in words for token in text}))
         }
@@ -72,12 +102,38 @@ class CaseIndex:
         self._size = meaning[0].size if meaning else 0
         if meaning:
             rows = np.hstack([np.stack(meaning), rows])
-        labels = [_sought_of(skill, case) if case.succeeded_ids else None for case in self._cases]
+        labels = [form.sought(case) if case.succeeded_ids else None for case in self._cases]
         self._metric = _Discriminant(rows, labels)
         self._rows = self._metric.project(rows)
+        self._meanings: dict[_Sought, FloatArray] = {}
+
+    @property
+    def sought_texts(self) -> list[str]:
+        """The different things that cases sought with success, as texts."""
+        return list(dict.fromkeys(" ".join(key) for key in self._sought if any(key)))
+
+    def learn_meanings(self, vectors: Mapping[str, FloatArray]) -> None:
+        """Take the unit vectors of ``sought_texts``, as far as there are any, each ``(d,)``."""
+        known = {key: vectors[text] for key in self._sought if (text := " ".join(key)) in vectors}
+        self._meanings = known
+
+    def given_in(self, task: str) -> str:
+        """Return what a task gives for the skill's slots, "" where it is none of the skill's tasks."""
+        return " ".join((bind(self._form.skill.use, task) or {}).values())
+
+    @property
+    def _sought(self) -> list[_Sought]:
+        return list(dict.fromkeys(self._form.sought(case) for case in self._cases if case.succeeded_ids))
 
     def present(
-        self, node: ProceduralNode, *, task: str, seen: str, vector: FloatArray | None, leave_out: str = ""
+        self,
+        node: ProceduralNode,
+        *,
+        task: str,
+        seen: str,
+        vector: FloatArray | None,
+        given_vector: FloatArray | None = None,
+        leave_out: str = "",
     ) -> ProceduralNode:
         """Let the skill's text and structure show the cases that fit a task; without cases it stays as it is.
 
@@ -86,22 +142,29 @@ class CaseIndex:
             task: what is to be done.
             seen: the task with what is observed; where it names something that cases sought, only those count.
             vector: the task's, ``(d,)``; None compares by words alone.
+            given_vector: that of ``given_in(task)``, to compare with what was sought; None leaves that out.
             leave_out: id of an episode that tells nothing here, as it is the one that is asked about.
         """
         if not self._cases:
             return node
-        given = bind(self._skill.use, task)
-        words = self._words(tokenize(" ".join(given.values()) if given else task))
+        words = self._words(tokenize(self.given_in(task) or task))
         asked = np.hstack([np.zeros(self._size, np.float32) if vector is None else vector, words])
         likeness = self._rows @ self._metric.project(asked)
-        kept = {id for case in self._cases for id in case.episode_ids} - {leave_out}
+        spoken = self._spoken(given_vector)
         ranked = [
-            _Ranked(_of_episodes(case, kept), float(value))
+            _Ranked(left, float(value) + (spoken.get(self._form.sought(case), 0.0) if case.succeeded_ids else 0.0))
             for case, value in zip(self._cases, likeness, strict=True)
-            if kept.intersection(case.episode_ids)
+            if (left := _without(case, leave_out)).episode_ids
         ]
         ranked.sort(key=lambda each: -each.likeness)
-        return _show(node, self._skill, _applicable(self._skill, ranked, seen))
+        return _show(node, self._form, _applicable(self._form, ranked, seen))
+
+    def _spoken(self, given: FloatArray | None) -> dict[_Sought, float]:
+        """How much each thing sought speaks for itself."""
+        if given is None or not self._meanings:
+            return {}
+        cosines = np.stack(list(self._meanings.values())) @ given
+        return dict(zip(self._meanings, (_MEANING_SHARE * (cosines - cosines.mean())).tolist(), strict=True))
 
     def _words(self, tokens: Sequence[str]) -> FloatArray:
         row = np.zeros(len(self._columns), np.float32)
@@ -121,18 +184,18 @@ def refute_values(node: ProceduralNode, task: str, done: str) -> tuple[tuple[str
     shown = node.metadata.get("shown")
     if shown is None:
         return None
-    skill, _ = _read(node)
+    form = _Form.of(node)
+    skill, sought = form.skill, sought_slots(form.skill)
     given = bind(skill.use, task) or {}
-    sought = sought_slots(skill)
     for step in skill.steps:
         values = bind(step.template, done, given)
         if values is not None and sought & values.keys():
             known = {**given, **values}
             wrong = Case(values=tuple(known.get(slot.number, "") for slot in skill.slots), failed_ids=("",))
-            key = _sought_of(skill, wrong)
+            key = form.sought(wrong)
             ranked = [_Ranked(Case.from_dict(each), float(each["likeness"])) for each in shown]
-            left = [each for each in ranked if not each.case.succeeded_ids or _sought_of(skill, each.case) != key]
-            return wrong.values, _show(node, skill, [_Ranked(wrong, 1.0), *left])
+            left = [each for each in ranked if not each.case.succeeded_ids or form.sought(each.case) != key]
+            return wrong.values, _show(node, form, [_Ranked(wrong, 1.0), *left])
     return None
 
 
@@ -169,13 +232,8 @@ class _Discriminant:
         return unit
 
 
-def _read(node: ProceduralNode) -> tuple[Skill, list[Case]]:
-    skill = (
-        Skill.from_dict(node.metadata["structure"])
-        if "structure" in node.metadata
-        else Skill(name="", use="", steps=())
-    )
-    return skill, [Case.from_dict(each) for each in node.metadata.get("cases", ())]
+def _without(case: Case, episode_id: str) -> Case:
+    return case if episode_id not in case.episode_ids else _of_episodes(case, set(case.episode_ids) - {episode_id})
 
 
 def _of_episodes(case: Case, known: Collection[str]) -> Case:
@@ -186,19 +244,7 @@ def _of_episodes(case: Case, known: Collection[str]) -> Case:
     )
 
 
-def _given_text(skill: Skill, case: Case) -> str:
-    sought = sought_slots(skill)
-    return " ".join(value for slot, value in zip(skill.slots, case.values, strict=True) if slot.number not in sought)
-
-
-def _sought_of(skill: Skill, case: Case) -> _Sought:
-    sought = sought_slots(skill)
-    return tuple(
-        value.casefold() for slot, value in zip(skill.slots, case.values, strict=True) if slot.number in sought
-    )
-
-
-def _applicable(skill: Skill, ranked: Sequence[_Ranked], seen: str) -> list[_Ranked]:
+def _applicable(form: _Form, ranked: Sequence[_Ranked], seen: str) -> list[_Ranked]:
     """Keep the cases of whose sought values most are named in what is seen, and all where none is."""
     text = " ".join(seen.split()).casefold()
     named: dict[str, bool] = {}
@@ -208,32 +254,31 @@ def _applicable(skill: Skill, ranked: Sequence[_Ranked], seen: str) -> list[_Ran
             named[value] = re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
         return named[value]
 
-    counts = [sum(is_named(value) for value in _sought_of(skill, each.case) if value) for each in ranked]
+    counts = [sum(is_named(value) for value in form.sought(each.case) if value) for each in ranked]
     best = max(counts, default=0)
     return [each for each, count in zip(ranked, counts, strict=True) if count == best]
 
 
-def _show(node: ProceduralNode, skill: Skill, ranked: Sequence[_Ranked]) -> ProceduralNode:
+def _show(node: ProceduralNode, form: _Form, ranked: Sequence[_Ranked]) -> ProceduralNode:
     """Write the best cases into a skill; ``ranked`` are best first."""
-    _, cases = _read(node)
-    num_sought = len({_sought_of(skill, case) for case in cases if case.succeeded_ids})
+    num_sought = len({form.sought(case) for case in form.cases if case.succeeded_ids})
     by_sought: dict[_Sought, list[_Ranked]] = {}
     against: dict[_Sought, float] = {}
     for each in ranked:
-        key = _sought_of(skill, each.case)
+        key = form.sought(each.case)
         if each.case.succeeded_ids:
             by_sought.setdefault(key, []).append(each)
         else:
             against[key] = max(each.likeness, against.get(key, 0.0))
     merits = {key: found[0].likeness - _FAILED_SHARE * against.get(key, 0.0) for key, found in by_sought.items()}
-    least = _LEAST_LIKENESS - 1.0 / max(1, num_sought - 1)
-    best = sorted((key for key, merit in merits.items() if merit >= least), key=lambda key: -merits[key])
-    chosen = [each.case for key in best[:_MOST_SOUGHT] for each in by_sought[key][:_MOST_CASES_EACH]]
+    best = max(merits, key=lambda key: merits[key], default=None)
+    known = best is not None and merits[best] >= _LEAST_LIKENESS - 1.0 / max(1, num_sought - 1)
+    chosen = [each.case for each in by_sought[best][:_MOST_SHOWN]] if best is not None and known else []
     failed = [each.case for each in ranked if not each.case.succeeded_ids and each.likeness >= _SAME_TASK]
     shown = replace(
-        skill,
+        form.skill,
         examples=tuple(case.values for case in chosen),
-        pitfalls=_pitfalls(skill, cases, failed[:_MOST_FAILED]),
+        pitfalls=_pitfalls(form, failed[:_MOST_FAILED]),
     )
     text = shown.show_in(node.skill_text)
     left: list[dict[str, Any]] = [{**each.case.to_dict(), "likeness": each.likeness} for each in ranked]
@@ -245,9 +290,9 @@ def _show(node: ProceduralNode, skill: Skill, ranked: Sequence[_Ranked]) -> Proc
     )
 
 
-def _pitfalls(skill: Skill, cases: Sequence[Case], shown: Sequence[Case]) -> tuple[Pitfall, ...]:
+def _pitfalls(form: _Form, shown: Sequence[Case]) -> tuple[Pitfall, ...]:
     """Keep the pitfalls that ended their tasks or that no case stands for, and put the cases that are shown first."""
-    sought = sought_slots(skill)
+    skill, sought = form.skill, sought_slots(form.skill)
     template = next((step.template for step in skill.steps if slots_in(step.template) & sought), "")
 
     def action(case: Case) -> str:
@@ -257,6 +302,6 @@ def _pitfalls(skill: Skill, cases: Sequence[Case], shown: Sequence[Case]) -> tup
     first = [
         known.get(action(case).casefold(), Pitfall(action=action(case), episode_ids=case.failed_ids)) for case in shown
     ]
-    told = {action(case).casefold() for case in cases if case.failed_ids}
+    told = {action(case).casefold() for case in form.cases if case.failed_ids}
     rest = [pitfall for pitfall in skill.pitfalls if pitfall.final or pitfall.action.casefold() not in told]
     return (*first, *(pitfall for pitfall in rest if pitfall not in first))

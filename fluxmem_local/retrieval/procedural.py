@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from fluxmem_local.config import FluxMemConfig
-from fluxmem_local.graph import EpisodicNode, Node, ProceduralNode
+from fluxmem_local.graph import EpisodicNode, Node
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.types import Layer
 
 from .candidates import find_candidates, get_visible
-from .cases import CaseIndex, case_episodes
 from .experience import trust_in
 from .hits import Hit
 from .query import Query, word_similarity
 from .ranking import content_signals, rank_nodes, signal_weights
 
-__all__ = ["CaseShelf", "inherit_skills", "retrieve_skills"]
+__all__ = ["inherit_skills", "retrieve_skills"]
 
 # Skills that no retrieved episode vouches for (imported, hand-written) in one context.
 _SKILLS_WITHOUT_EPISODE = 2
-# Skills whose cases are kept ready.
-_MOST_INDEXED = 64
 
 
 def retrieve_skills(
@@ -45,15 +41,13 @@ def retrieve_skills(
     )
 
 
-def inherit_skills(
-    store: MemoryStore, query: Query, episodes: Sequence[Hit], *, config: FluxMemConfig, cases: CaseShelf
-) -> list[Hit]:
+def inherit_skills(store: MemoryStore, query: Query, episodes: Sequence[Hit], *, config: FluxMemConfig) -> list[Hit]:
     """Return the skills distilled from the retrieved episodes that succeeded, best first.
 
     A skill counts as much as its best episode does, by similarity and by the trust in the edge. With them come skills
     that a repair brought into similar tasks, and at most two whose own text is no clutter to the task
     (``prune_similarity_threshold``): a skill that has no episode yet would never be seen. What similar tasks did
-    better without is left out. Each skill shows the cases that fit the task.
+    better without is left out.
     """
     vouched = _vouched(store, query, episodes)
     for id in list(vouched):
@@ -74,7 +68,7 @@ def inherit_skills(
     strangers.sort(key=lambda node: (-own[node.id], node.id))
     nodes = [*skills.values(), *strangers[:_SKILLS_WITHOUT_EPISODE]]
     strength = np.array([max(vouched.get(node.id, 0.0), own[node.id]) for node in nodes], np.float32)
-    hits = rank_nodes(
+    return rank_nodes(
         query,
         nodes,
         {"dense": np.clip(strength, 0.0, 1.0)},
@@ -82,31 +76,6 @@ def inherit_skills(
         weights={"dense": 1.0, "graph": config.graph_weight},
         drop_dispensable=True,
     )
-    return [replace(hit, node=cases.present(query, hit.node)) for hit in hits]
-
-
-class CaseShelf:
-    """Keeps the cases of the skills that were asked for last, ready for comparison."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self._known: dict[str, tuple[tuple[object, ...], CaseIndex]] = {}
-
-    def present(self, query: Query, node: Node) -> Node:
-        """Let a skill show the cases that fit a question."""
-        if not isinstance(node, ProceduralNode) or not (ids := case_episodes(node)):
-            return node
-        # An episode that was forgotten tells nothing any more.
-        there = self._store.present(ids)
-        key = (node.version, node.metadata.get("digest"), len(there))
-        if node.id not in self._known or self._known[node.id][0] != key:
-            listed = sorted(there)
-            vectors = dict(zip(listed, self._store.embeddings(listed), strict=True))
-            if len(self._known) >= _MOST_INDEXED:
-                self._known.pop(next(iter(self._known)))
-            self._known[node.id] = (key, CaseIndex(node, vectors))
-        vector = query.task_vector if query.task else query.vector
-        return self._known[node.id][1].present(node, task=query.task or query.text, seen=query.text, vector=vector)
 
 
 def _vouched(store: MemoryStore, query: Query, episodes: Sequence[Hit]) -> dict[str, float]:

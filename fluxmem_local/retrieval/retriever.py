@@ -24,10 +24,11 @@ from .explaining import explain
 from .filters import AsOf, View, times_of
 from .fusion import rank
 from .hits import Hit
-from .procedural import CaseShelf, inherit_skills, retrieve_skills
+from .procedural import inherit_skills, retrieve_skills
 from .query import Query
 from .ranking import signal_weights
 from .semantic import retrieve_facts
+from .shelf import CaseShelf
 
 __all__ = ["Retriever"]
 
@@ -54,7 +55,7 @@ class Retriever:
         self.embedder = embedder
         self.llm = llm
         self.config = config
-        self._cases = CaseShelf(store)
+        self._cases = CaseShelf(store, self._embed)
 
     async def retrieve(
         self,
@@ -191,9 +192,13 @@ class Retriever:
             drop_dispensable=drop_dispensable,
         )
 
-    def inherit_skills(self, query: Query, episodes: Sequence[Hit]) -> list[Hit]:
-        """Return the skills that the retrieved episodes vouch for, and a few by their own words, best first."""
-        return inherit_skills(self.store, query, episodes, config=self.config, cases=self._cases)
+    async def inherit_skills(self, query: Query, episodes: Sequence[Hit]) -> list[Hit]:
+        """Return the skills that the retrieved episodes vouch for, and a few by their own words, best first.
+
+        Each shows the cases that fit the question.
+        """
+        hits = inherit_skills(self.store, query, episodes, config=self.config)
+        return [replace(hit, node=await self._cases.present(query, hit.node)) for hit in hits]
 
     def get_many(self, ids: Sequence[str]) -> list[Node]:
         """Get nodes by id, in the asked order.

@@ -8,7 +8,7 @@ from typing import Any
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import ProceduralNode, StepLinkEdge, Subgraph
-from fluxmem_local.retrieval import AsOf, Hit, Retriever
+from fluxmem_local.retrieval import AsOf, Hit, Retriever, case_episodes
 from fluxmem_local.types import Layer, Scope
 
 __all__ = ["Formation", "StageI", "step_links"]
@@ -43,7 +43,7 @@ class StageI:
         """Form G_t(q).
 
         What similar tasks did better without is left out altogether: an agent follows whatever stands in its context. A
-        mature skill stands in for the episodes that it was distilled from.
+        mature skill stands in for the episodes that it was distilled from, and for failed ones that its cases tell of.
 
         Args:
             task: the task.
@@ -82,14 +82,14 @@ class StageI:
             if self.config.top_k_episodic
             else []
         )
-        skills = retriever.inherit_skills(query, episodes)
+        skills = await retriever.inherit_skills(query, episodes)
         hits = (*facts, *_not_stood_for(episodes, skills), *skills)
         return Formation(subgraph=empty.with_nodes([hit.node for hit in hits]), hits=hits)
 
 
 def _not_stood_for(episodes: Sequence[Hit], skills: Sequence[Hit]) -> list[Hit]:
     mature = [hit.node for hit in skills if isinstance(hit.node, ProceduralNode) and hit.node.metadata.get("converged")]
-    told = {id for skill in mature for id in skill.source_episode_ids}
+    told = {id for skill in mature for id in (*skill.source_episode_ids, *case_episodes(skill))}
     return [hit for hit in episodes if hit.node.id not in told]
 
 
