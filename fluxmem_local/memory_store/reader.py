@@ -28,7 +28,7 @@ from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.filters import visible
 from fluxmem_local.storage.journal import read_edits, read_history
 from fluxmem_local.storage.records import HistoryEntry, Outcome
-from fluxmem_local.storage.refusals import spent_episodes
+from fluxmem_local.storage.refusals import is_refused, spent_episodes
 from fluxmem_local.storage.rows import IN_LIST, generation_of, mismatch_message, read_fact, stored_dimension
 from fluxmem_local.text import tokenize_query
 from fluxmem_local.types import FloatArray, Layer, NodeState, Scope
@@ -376,6 +376,11 @@ class MemoryReader:
         """Return the ids of the episodes whose skill was forgotten: they teach none again."""
         with self._database.read() as connection:
             return spent_episodes(connection)
+
+    def is_forgotten(self, layer: Layer, scope: Scope, content: str) -> bool:
+        """Tell whether someone forgot what says this, so that nothing derived may bring it back."""
+        with self._database.read() as connection:
+            return is_refused(connection, "", layer, scope, content)
 
     def num_unembedded(self) -> int:
         """Count the nodes of any state that have no vector yet."""

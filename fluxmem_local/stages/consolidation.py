@@ -26,6 +26,7 @@ from .planning import Planned, Planner
 from .regrouping import merge_families
 from .report import ConsolidationReport, completed
 from .tidying import TidyPlan, apply_tidying, plan_tidying
+from .transitions import Lessons, plan_lessons, write_lessons
 
 __all__ = ["ConsolidationReport", "StageIII"]
 
@@ -48,7 +49,7 @@ class StageIII:
     async def run(
         self, replay_fn: ReplayFn | None = None, dry_run: bool = False, *, budget: Budget | None = None
     ) -> ConsolidationReport:
-        """Cluster, induce or update, validate, score, refine, tidy.
+        """Cluster, induce or update, validate, score, refine; note which places lead where; tidy.
 
         Models and replays work outside of transactions. Each skill is written in one as soon as it is done, so that a
         run that is killed or cancelled loses at most the skill it was at, and the next one goes on from there; tidying
@@ -103,11 +104,15 @@ class StageIII:
         if writer.is_hopeless:
             unused = "no answer of the language model could be used"
             skipped += [(plan.node.id, unused) for plans in held for plan in plans]
-            tidy = TidyPlan(tidied_at=time.time())
+            tidy, lessons = TidyPlan(tidied_at=time.time()), Lessons()
         else:
-            tidy = await asyncio.to_thread(self._tidy, dry_run)
+            lessons = await plan_lessons(
+                self._store, await asyncio.to_thread(self._episodes), self._embedder, self._config
+            )
+            tidy = await asyncio.to_thread(self._tidy, lessons, dry_run)
         report = ConsolidationReport(
             clusters=num_clusters,
+            learned_facts=tuple(node.id for node in lessons.new),
             split_skills=tuple(split),
             skipped=tuple(skipped),
             kept=tuple(kept),
@@ -193,10 +198,11 @@ class StageIII:
                 self._write(change, plan)
         return None
 
-    def _tidy(self, dry_run: bool) -> TidyPlan:
+    def _tidy(self, lessons: Lessons, dry_run: bool) -> TidyPlan:
         if dry_run:
             return plan_tidying(self._store, self._config, now=time.time())
         with self._store.transaction() as change:
+            write_lessons(change, lessons, self._store)
             tidy = plan_tidying(self._store, self._config, now=time.time())
             apply_tidying(change, tidy, self._store)
             if self._clustered is not None:

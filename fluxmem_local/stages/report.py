@@ -26,12 +26,13 @@ _NO_BUDGET = 1 << 40
 class ConsolidationReport(ByKey):
     """What a consolidation did, or with ``dry_run`` would do.
 
-    ``clusters`` is their number. ``pems_history`` has for each skill the pairs of version and p_v in the order in which
-    they were scored; ``graph_pems`` is the mean p_v of all active skills that have one. ``converged`` tells whether all
-    induced skills have settled. ``kept``, ``merged``, ``dropped``, ``split_skills`` and ``merged_skills`` are pairs of
-    an id and the reason or what became of it. ``tokens_saved`` says for each settled skill how many tokens shorter a
-    context is with it than with the newest of its episodes, for which it stands in. ``bad_answers`` counts answers of
-    the language model that could not be used, by what was wrong.
+    ``clusters`` is their number. ``learned_facts`` are new facts on which places lead where. ``pems_history`` has for
+    each skill the pairs of version and p_v in the order in which they were scored; ``graph_pems`` is the mean p_v of
+    all active skills that have one. ``converged`` tells whether all induced skills have settled. ``kept``, ``merged``,
+    ``dropped``, ``split_skills`` and ``merged_skills`` are pairs of an id and the reason or what became of it.
+    ``tokens_saved`` says for each settled skill how many tokens shorter a context is with it than with the newest of
+    its episodes, for which it stands in. ``bad_answers`` counts answers of the language model that could not be used,
+    by what was wrong.
 
     ``status`` is "partial" when the budget was spent before ``num_left`` families of episodes with news were worked on;
     running again goes on with those. It is "failed" when the language model was asked and not one of its answers could
@@ -39,6 +40,7 @@ class ConsolidationReport(ByKey):
     """
 
     clusters: int
+    learned_facts: tuple[str, ...] = ()
     induced_skills: tuple[str, ...] = ()
     updated_skills: tuple[str, ...] = ()
     split_skills: tuple[tuple[str, str], ...] = ()

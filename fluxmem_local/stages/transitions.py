@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fluxmem_local.graph import EpisodicNode
+from fluxmem_local.config import FluxMemConfig
+from fluxmem_local.graph import EpisodicNode, SemanticNode
+from fluxmem_local.interfaces import BaseEmbedder
+from fluxmem_local.memory_store import LEARNED_FROM, MemoryStore, Transaction
+from fluxmem_local.types import Layer, Origin, Scope
 
 from .teaching import actions_of
 
-__all__ = ["Transition", "find_transitions"]
+__all__ = ["Lessons", "Transition", "find_transitions", "plan_lessons", "write_lessons"]
 
 # Words that an action of moving begins with, as "go to" or "cd".
 _MOST_HEAD_WORDS = 3
@@ -30,6 +34,54 @@ class Transition:
     def text(self) -> str:
         """The fact in words."""
         return f'After "{self.after}" can be done: ' + ", ".join(f'"{action}"' for action in self.then)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lessons:
+    """Facts to write, and ids of those that the episodes do not show any more."""
+
+    new: tuple[SemanticNode, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+async def plan_lessons(
+    store: MemoryStore, episodes: Sequence[EpisodicNode], embedder: BaseEmbedder | None, config: FluxMemConfig
+) -> Lessons:
+    """Compare what the episodes show with what earlier consolidations wrote; the same episodes give no news."""
+    by_scope: dict[Scope, list[EpisodicNode]] = {}
+    for episode in episodes:
+        by_scope.setdefault(episode.scope, []).append(episode)
+    shown = {
+        (scope, transition.text): transition
+        for scope, members in by_scope.items()
+        for transition in find_transitions(members, min_support=config.min_support)
+    }
+    known = {(node.scope, node.content): node for node in store.select(layers=(Layer.SEMANTIC,)) if _is_lesson(node)}
+    new = [
+        SemanticNode(
+            content=text,
+            scope=scope,
+            added_by=Origin.DERIVED,
+            metadata={LEARNED_FROM: list(transition.episode_ids)},
+        )
+        for (scope, text), transition in shown.items()
+        if (scope, text) not in known and not store.is_forgotten(Layer.SEMANTIC, scope, text)
+    ]
+    if new and embedder is not None:
+        vectors = await embedder.embed_batch([node.content for node in new])
+        new = [replace(node, embedding=vector) for node, vector in zip(new, vectors, strict=True)]
+    return Lessons(new=tuple(new), gone=tuple(node.id for key, node in known.items() if key not in shown))
+
+
+def write_lessons(change: Transaction, lessons: Lessons, store: MemoryStore) -> None:
+    """Write what was planned, except for what an episode that is not there any more has shown."""
+    change.delete_nodes(sorted(store.present(lessons.gone)))
+    there = store.present([id for node in lessons.new for id in node.metadata[LEARNED_FROM]])
+    change.add_nodes([node for node in lessons.new if there.issuperset(node.metadata[LEARNED_FROM])])
+
+
+def _is_lesson(node: object) -> bool:
+    return isinstance(node, SemanticNode) and node.added_by is Origin.DERIVED and LEARNED_FROM in node.metadata
 
 
 def find_transitions(episodes: Sequence[EpisodicNode], *, min_support: int) -> tuple[Transition, ...]:
