@@ -29,8 +29,6 @@ from fluxmem_local import FluxMemAgent, FluxMemConfig
 from fluxmem_local.agent.builder import build_embedder
 from fluxmem_local.agent.results import RoundStarted, TaskEvent
 from fluxmem_local.errors import OutsideFailureError
-from fluxmem_local.graph import EpisodicNode
-from fluxmem_local.stages.transitions import find_transitions
 
 # Whole episodes with all that was observed are long, and a shortened one loses its beginning.
 _CONFIG = FluxMemConfig(llm_model="none", context_token_budget=16_384, top_k_semantic=12)
@@ -73,12 +71,6 @@ async def make_memories(folder: Path, episodes: Sequence[Episode], embedder: Rem
     shutil.copytree(folder / "lived", folder / "consolidated")
     async with FluxMemAgent(None, embedder, _CONFIG, path=folder / "consolidated") as agent:
         await agent.consolidate()
-        lived = [
-            EpisodicNode(task_description=each.task, trajectory=each.trajectory, success=each.success)
-            for each in episodes
-        ]
-        for transition in find_transitions(lived, min_support=_CONFIG.min_support):
-            await agent.add_knowledge(transition.text, source="trajectories")
 
 
 async def play(game: Game, agent: FluxMemAgent, embedder: Remembering) -> Played:

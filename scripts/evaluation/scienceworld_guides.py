@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Any
@@ -52,25 +52,26 @@ class Step:
 class Route:
     """A whole way to the goal, and the values that the slots had there.
 
-    ``lived`` are the values before they were adapted to another task.
+    ``lived`` are the values before they were adapted to another task; ``task`` is that of a single episode.
     """
 
     steps: tuple[Step, ...]
     values: Mapping[int, str] = field(default_factory=dict)
     lived: Mapping[int, str] = field(default_factory=dict)
+    task: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """What is remembered of one kind of task: the routes of a skill, or one episode that succeeded."""
+    """What is remembered of one kind of task: the routes of a skill, or episodes that succeeded, a route each."""
 
-    id: str
+    ids: tuple[str, ...]
     routes: tuple[Route, ...]
     use: str = ""
 
-    def fits(self, task: str) -> bool:
-        """Whether a task is of the guide's kind."""
-        return bind(self.use, task) is not None
+    def fit(self, task: str) -> int:
+        """How closely the guide's use describes a task: the number of signs that both share, 0 for another kind."""
+        return len(without_slots(self.use)) if bind(self.use, task) is not None else 0
 
 
 @dataclass(slots=True)
@@ -82,22 +83,27 @@ class Memory:
     leads: dict[str, set[str]] = field(default_factory=dict)
 
 
-def read_context(context: str) -> Memory:
-    """Read guides, pitfalls and places out of a context."""
+def read_context(context: str, followed: Collection[str] = ()) -> Memory:
+    """Read guides, pitfalls and places out of a context; guides whose ids were followed before are left out."""
     memory = Memory()
+    lived: dict[str, Route] = {}
     root = ElementTree.fromstring(context)
     for skill in root.iter("skill"):
         if skill.get("structure"):
             outline = json.loads(skill.get("structure", ""))
-            memory.guides.append(_skill_guide(skill.get("id", ""), outline))
+            if skill.get("id") not in followed:
+                memory.guides.append(_skill_guide(skill.get("id", ""), outline))
             memory.pitfalls.update(each["action"] for each in outline.get("pitfalls", ()) if each.get("final"))
     for episode in root.iter("episode"):
         actions = [(step.findtext("action") or "").strip() for step in episode.iter("step")]
         if episode.get("success") == "true":
-            route = Route(tuple(Step(action) for action in actions if action))
-            memory.guides.append(Guide(episode.get("id", ""), (route,), episode.findtext("task") or ""))
+            if episode.get("id") not in followed:
+                steps = tuple(Step(action) for action in actions if action)
+                lived[episode.get("id", "")] = Route(steps, task=episode.findtext("task") or "")
         elif actions and (episode.findtext("feedback") or "").endswith(actions[-1]):
             memory.pitfalls.add(actions[-1])
+    if lived:
+        memory.guides.append(Guide(tuple(lived), tuple(lived.values())))
     for fact in root.iter("fact"):
         found = _LEADS.fullmatch((fact.text or "").strip())
         if found:
@@ -113,7 +119,7 @@ def _skill_guide(id: str, outline: Mapping[str, Any]) -> Guide:
         values = dict(zip(numbers, route["values"], strict=True))
         routes.append(Route(tuple(steps[place] for place in route["actions"]), values, values))
     usual = Route(tuple(Step(step["action"]) for step in outline.get("steps", ())))
-    return Guide(id, (*routes, usual), outline.get("use", ""))
+    return Guide((id,), (*routes, usual), outline.get("use", ""))
 
 
 @dataclass(slots=True)

@@ -42,12 +42,14 @@ _NEAREST = 0.7
 # Of the actions with the same verb, those with most words in common are compared by meaning.
 _COMPARED = 24
 # So many steps that cannot be done here: the guide does not fit.
-_MOST_MISSED = 4
+_MOST_MISSED = 8
 _STEPS_WITHOUT_GUIDE = 25
 _MOST_TRIED = 4
 _MOST_OPENINGS = 96
 # What may fill a slot must be so like what was there, where a wrong choice ended games.
 _ALIKE = 0.45
+# Tasks of one kind share this part of their words.
+_SAME_KIND = 0.5
 _MOST_SEARCHES = 2
 # Steps of a route are done again at most so often, until what is seen is what was seen then.
 _MOST_RETURNS = 40
@@ -74,16 +76,15 @@ class Policy:
         self, context: str, task: str, observation: str, act: Act, admissible: Callable[[], Sequence[str]]
     ) -> str:
         """Go along one guide of the context that was not followed yet; say what was in the way, "" for nothing."""
-        self._memory = read_context(context)
+        self._memory = read_context(context, self._followed)
         self._task, self._act, self._admissible = task, act, admissible
         self._see(observation)
-        left = [each for each in self._memory.guides if each.id not in self._followed]
-        # A skill whose use fits the task comes before those of other kinds of tasks.
-        guide = min(left, key=lambda each: not each.fits(task), default=None)
+        # The skill whose use describes the task most closely comes before those of other kinds of tasks.
+        guide = max(self._memory.guides, key=lambda each: each.fit(task), default=None)
         if guide is not None:
-            self._followed.add(guide.id)
+            self._followed.update(guide.ids)
             return await self._follow(guide)
-        if self._memory.guides:
+        if self._followed:
             return "All remembered ways were tried."
         await self._wander()
         return "No way is known."
@@ -96,10 +97,9 @@ class Policy:
         routes = [adapted(route, given or {}) for route in await self._by_likeness(guide, given or {})]
         missed: list[str] = []
         for route in routes:
-            # What is not known to be of this task's kind, or does nothing to what the task names, risks nothing.
-            walk = Walk(route, routes, given or {}, bold=given is not None and not foreign(route, given))
+            walk = Walk(route, routes, given or {}, bold=self._is_bold(guide, route, given))
             missed += await self._take(walk, most_missed=0)
-        bold = given is not None and not foreign(routes[0], given)
+        bold = self._is_bold(guide, routes[0], given)
         for seeks, most_missed in ((True, 0), (False, _MOST_MISSED)):
             if missed and self._observation is not None:
                 walk = Walk(routes[0], routes, given or {}, bold=bold, seeks=seeks)
@@ -107,7 +107,7 @@ class Policy:
         return f"Could not do here: {missed[0]}" if missed and self._observation is not None else ""
 
     async def _by_likeness(self, guide: Guide, given: Mapping[int, str]) -> list[Route]:
-        if len(guide.routes) == 1:
+        if not guide.use:
             return list(guide.routes)
         tasks = [fill(guide.use, route.values) for route in guide.routes]
         vectors = await self._embed([self._task, *tasks])
@@ -127,11 +127,13 @@ class Policy:
             way = walk.next_action()
             usual = fill(way, walk.route.values)
             walk.place += 1
-            if before[usual] > 0:
-                # Done in this game before.
+            if before[usual] > 0 or (self._done[usual] and self._is_risky(usual)):
+                # Done in this game before; what may end it is not done twice.
                 before[usual] -= 1
             elif ((missed or not walk.bold) and self._is_risky(usual)) or not await self._do_like(way, usual, walk):
-                missed.append(usual)
+                # Who leaves out steps may have come by another way.
+                if move is None or not most_missed:
+                    missed.append(usual)
             elif self._observation is not None:
                 seen = " ".join(self._observation.split())
                 self._returns += walk.go_on(seen, self._done_here, may_return=self._returns < _MOST_RETURNS)
@@ -208,6 +210,13 @@ class Policy:
         cosines = vectors[1:] @ vectors[0]
         best = int(cosines.argmax())
         return same[best] if cosines[best] >= _NEAREST else None
+
+    def _is_bold(self, guide: Guide, route: Route, given: Mapping[int, str] | None) -> bool:
+        """Whether a route may risk something: not one of another kind of task, nor one that works on another thing."""
+        if guide.use:
+            return given is not None and not foreign(route, given)
+        here, there = words_in(self._task), words_in(route.task)
+        return len(here & there) >= _SAME_KIND * len(here | there)
 
     def _is_risky(self, action: str) -> bool:
         """Whether something like this ended a game."""

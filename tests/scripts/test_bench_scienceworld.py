@@ -144,11 +144,12 @@ def test_read_context_finds_guides_pitfalls_and_places() -> None:
     died = episode("b", "boil tin", ["eat tin"], success=False, feedback="failed for good by: eat tin")
     gave_up = episode("c", "boil tin", ["look"], success=False, feedback="The task is not completed.")
     memory = read_context(context([skill], episode("a", "boil tin", ["take tin"]) + died + gave_up, LEADS))
-    assert [guide.id for guide in memory.guides] == ["0", "a"]
+    assert [guide.ids for guide in memory.guides] == [("0",), ("a",)]
+    assert read_context(context([skill]), ["0"]).guides == []
     take = Step("take <1:item>", "You have <1:item>.")
     assert memory.guides[0].routes[0] == Route((take, take), {1: "lead"}, {1: "lead"})
-    assert memory.guides[0].fits("boil gold")
-    assert not memory.guides[0].fits("melt gold")
+    assert memory.guides[0].fit("boil gold") == len("boil ")
+    assert memory.guides[0].fit("melt gold") == 0
     assert memory.pitfalls == {"drop it", "eat tin"}
     assert memory.leads == {"go to hall": {"go to attic", "go to cellar"}, "go to cellar": {"go to hall"}}
 
@@ -188,13 +189,24 @@ async def test_pitfalls_hold_back() -> None:
     assert house.over
 
 
+async def test_what_may_end_the_game_is_not_done_for_another_kind_of_task_or_twice() -> None:
+    house = two_rooms(cellar=["focus on dog"])
+    died = episode("b", "find a cat", ["focus on wall"], success=False, feedback="failed for good by: focus on wall")
+    other = episode("a", "paint the wall red", ["focus on dog"])
+    assert await follow(house, context(episodes=other + died), "find a dog") == "Could not do here: focus on dog"
+    assert house.done == []
+    twice = episode("c", "find a dog", ["focus on dog", "focus on dog"])
+    assert await follow(house, context(episodes=twice + died), "find a dog") == ""
+    assert house.done == ["focus on dog"]
+
+
 async def test_each_guide_is_followed_once_and_what_was_done_is_not_done_again() -> None:
     house = two_rooms(cellar=["take pot", "fill pot", "heat pot"])
     first = episode("a", "make tea", ["take pot", "boil pot on stove"])
     second = episode("b", "make tea", ["take pot", "fill pot", "heat pot"])
-    policy, both = Policy(embed), context(episodes=first + second)
+    policy, one, both = Policy(embed), context(episodes=first), context(episodes=first + second)
     start = "This room is called the cellar."
-    assert await policy.run(both, "make tea", start, house.act, house.admissible) == (
+    assert await policy.run(one, "make tea", start, house.act, house.admissible) == (
         "Could not do here: boil pot on stove"
     )
     assert await policy.run(both, "make tea", start, house.act, house.admissible) == ""
