@@ -4,8 +4,8 @@ The first line is the header: ``{"type": "header", "format": "fluxmem-local", "v
 ``fingerprint`` and ``dimension``. The last one is ``{"type": "end", "lines": n}``, n being the number of lines before
 it, so that a cut-off file is noticed. Between them stand, in this order and each in order of storing: ``node`` (with
 ``embedding``: base64 of little-endian float32, or null), ``mention`` (where a fact was seen), ``edge``, ``outcome``,
-``version`` (a content that an update replaced), ``edit``, ``ingested`` (digest of a source's content), ``forgotten``
-(what must not come back: see ``storage/refusals.py``) and ``fact``.
+``version`` (a content that an update replaced, with its ``old_embedding``), ``edit``, ``ingested`` (digest of a
+source's content), ``forgotten`` (what must not come back: see ``storage/refusals.py``) and ``fact``.
 Exporting what was imported into an empty memory gives the same bytes.
 """
 
@@ -88,10 +88,15 @@ def _records(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
     for row in connection.execute("SELECT * FROM outcomes ORDER BY episode_id, node_id"):
         yield {"type": "outcome", **dict(row)}
     for row in connection.execute(
-        "SELECT node_id, action, at, reason, old_content, old_metadata FROM versions ORDER BY key"
+        "SELECT node_id, action, at, reason, old_content, old_metadata, old_embedding FROM versions ORDER BY key"
     ):
         what = f"the history of node {row['node_id']!r}"
-        yield {"type": "version", **dict(row), "old_metadata": decode_json(row["old_metadata"], what)}
+        yield {
+            "type": "version",
+            **dict(row),
+            "old_metadata": decode_json(row["old_metadata"], what),
+            "old_embedding": _text_of(row["old_embedding"]),
+        }
     for row in connection.execute("SELECT * FROM edits ORDER BY key"):
         targets = connection.execute(
             "SELECT node_id FROM edit_targets WHERE edit_id = ? ORDER BY position", (row["id"],)
@@ -131,5 +136,9 @@ def _node(row: sqlite3.Row) -> dict[str, Any]:
         "scope": {part: row[f"scope_{part}"] for part in ("user", "agent", "session")},
         "metadata": decode_json(row["metadata"], what),
         "payload": decode_json(row["payload"], what),
-        "embedding": None if row["embedding"] is None else base64.b64encode(row["embedding"]).decode("ascii"),
+        "embedding": _text_of(row["embedding"]),
     }
+
+
+def _text_of(vector: bytes | None) -> str | None:
+    return None if vector is None else base64.b64encode(vector).decode("ascii")

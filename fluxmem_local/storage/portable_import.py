@@ -17,7 +17,7 @@ from fluxmem_local.text import content_key
 from fluxmem_local.types import FloatArray, JsonObject, Layer, Origin
 
 from .checks import check_node, check_number, check_text
-from .codec import EDGE_COLUMNS, encode_json, node_from_row, vector_from_blob
+from .codec import EDGE_COLUMNS, encode_json, node_from_row, vector_from_blob, vector_to_blob
 from .journal import read_edits, write_edit
 from .left_out import LeftOut, runs
 from .refusals import KINDS, take_in
@@ -266,13 +266,15 @@ class Importer:
     def _version(self, record: JsonObject) -> None:
         if record["node_id"] in self._new:
             self._connection.execute(
-                "INSERT INTO versions (node_id, action, at, reason, old_content, old_metadata) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO versions (node_id, action, at, reason, old_content, old_metadata, old_embedding) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     record["node_id"],
                     *(_text(record["action"]), float(record["at"]), _text(record["reason"])),
                     _text(record["old_content"]),
                     encode_json(record["old_metadata"], "old_metadata"),
+                    # Exports of the first versions of this package have none.
+                    None if (vector := self._vector(record.get("old_embedding"))) is None else vector_to_blob(vector),
                 ),
             )
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
+from fluxmem_local import FluxMemAgent
 from fluxmem_local.errors import ImportFormatError
 from fluxmem_local.graph import DistillEdge, Edit, GroundEdge, ProceduralNode
 from fluxmem_local.memory_store import MemoryStore, Outcome
+from fluxmem_local.testing import HashEmbedder
 from fluxmem_local.types import Layer, Scope
 
 
@@ -103,3 +106,55 @@ def test_cut_off_file(make, lines):
         with pytest.raises(ImportFormatError, match="line 1: the end line"):
             store.import_lines([])
         assert store.count() == 0
+
+
+async def test_what_was_known_at_a_time_is_found_in_the_copy_by_meaning_too(tmp_path):
+    async with FluxMemAgent(None, HashEmbedder(64), path=tmp_path / "m") as agent:
+        (id,) = await agent.add_knowledge("the capital is Teapot")
+        await agent.add_knowledge("pigeons eat bread")
+        between = time.time()
+        await agent.update(id, "the seat is Chess")
+        before = [(hit.node.content, dict(hit.signals)) for hit in await agent.retrieve("teapot", as_of=between)]
+        lines = list(agent.store.export_lines())
+    async with FluxMemAgent(None, HashEmbedder(64), path=tmp_path / "copy") as copy:
+        copy.store.import_lines(lines)
+        after = [(hit.node.content, dict(hit.signals)) for hit in await copy.retrieve("teapot", as_of=between)]
+        assert (before[0][0], after) == ("the capital is Teapot", before)
+        assert list(copy.store.export_lines()) == lines
+
+
+def test_exports_without_the_vectors_of_old_contents_are_read(make, lines):
+    (place,) = (number for number, line in enumerate(lines) if json.loads(line)["type"] == "version")
+    version = json.loads(lines[place])
+    assert len(version.pop("old_embedding")) > 32
+    lines[place] = json.dumps(version)
+    with make.open(None) as store:
+        store.import_lines(lines)
+        assert [row[0] for row in store._rows("SELECT old_embedding FROM versions", [])] == [None]
+
+
+def test_memories_that_share_a_part_become_one_without_doubles(make, lines, tmp_path):
+    with make.open(tmp_path / "mine") as store:
+        store.import_lines(lines)
+        with store.transaction() as transaction:
+            transaction.add_nodes([make.fact("mine alone"), make.fact("of both, found by each")])
+        (shared,) = (node.id for node in store.select() if node.content == "of both, found by each")
+        mine = {node.id for node in store.select()}
+        edges = {edge.id for edge in store.edges()}
+        with make.open(None) as other:
+            other.import_lines(lines)
+            new_fact, new_task = make.fact("theirs alone"), make.episode("their task", success=True)
+            with other.transaction() as transaction:
+                (twin, *_) = transaction.add_nodes([make.fact("of both, found by each"), new_fact, new_task])
+                transaction.add_edges([GroundEdge(source_id=id, target_id=new_task.id) for id in (twin, new_fact.id)])
+            theirs = list(other.export_lines())
+        report = store.import_lines(theirs)
+        assert (report.num_nodes, report.num_known, report.num_edges) == (2, 6, 2)
+        assert {node.id for node in store.select()} == mine | {new_fact.id, new_task.id}
+        assert {edge.id for edge in store.edges()} > edges
+        assert {edge.source_id for edge in store.edges(target_ids=[new_task.id])} == {shared, new_fact.id}
+        assert store.verify().problems == ()
+        merged = list(store.export_lines())
+        again = store.import_lines(theirs)
+        assert (again.num_nodes, again.num_known, again.num_edges) == (0, 8, 0)
+        assert list(store.export_lines()) == merged
