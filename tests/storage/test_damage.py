@@ -9,7 +9,8 @@ import stat
 import pytest
 
 from fluxmem_local.errors import MemoryDamagedError, MemoryNotFoundError, SchemaVersionError, StorageError
-from fluxmem_local.memory_store import MemoryStore
+from fluxmem_local.memory_store import MemoryStore, layer_index
+from fluxmem_local.storage.turns import ProcessLine
 from fluxmem_local.types import Layer
 
 
@@ -90,10 +91,28 @@ def test_path_that_is_a_file(tmp_path):
         MemoryStore.open(tmp_path / "f")
 
 
-def test_only_the_owner_may_read(make, tmp_path):
-    path = folder_of(make, tmp_path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir() if file.is_file()} == {0o600}
+def test_only_the_owner_may_read(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(layer_index, "_WORTH_SAVING", 8)
+    old = os.umask(0)
+    try:
+        path = folder_of(make, tmp_path)
+        with make.open(path) as store:
+            store.nearest(Layer.SEMANTIC, make.vector("fact"), 1)
+            with store.transaction() as transaction, ProcessLine(path).joined():
+                transaction.add_nodes([make.fact("one more")])
+                modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.rglob("*")}
+            store.backup(tmp_path / "backup")
+    finally:
+        os.umask(old)
+    modes |= {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.rglob("*")}
+    assert modes.pop("derived") == stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert {name for name in modes if not name.startswith("write.turn.")} == {
+        *("memory.sqlite3", "memory.sqlite3-wal", "memory.sqlite3-shm"),
+        *("write.lock", "write.holder.json", "semantic.hnsw"),
+    }
+    assert len(modes) == 7
+    assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE((tmp_path / "backup" / "memory.sqlite3").stat().st_mode) == 0o600
 
 
 def test_full_disk_changes_nothing(make, tmp_path):
