@@ -56,7 +56,8 @@ async def plan_lessons(
         for scope, members in by_scope.items()
         for transition in find_transitions(members, min_support=config.min_support)
     }
-    known = {(node.scope, node.content): node for node in store.select(layers=(Layer.SEMANTIC,)) if _is_lesson(node)}
+    derived = store.select(layers=(Layer.SEMANTIC,), filters={LEARNED_FROM: {"exists": True}})
+    known = {(node.scope, node.content): node for node in derived if node.added_by is Origin.DERIVED}
     new = [
         SemanticNode(
             content=text,
@@ -78,10 +79,6 @@ def write_lessons(change: Transaction, lessons: Lessons, store: MemoryStore) -> 
     change.delete_nodes(sorted(store.present(lessons.gone)))
     there = store.present([id for node in lessons.new for id in node.metadata[LEARNED_FROM]])
     change.add_nodes([node for node in lessons.new if there.issuperset(node.metadata[LEARNED_FROM])])
-
-
-def _is_lesson(node: object) -> bool:
-    return isinstance(node, SemanticNode) and node.added_by is Origin.DERIVED and LEARNED_FROM in node.metadata
 
 
 def find_transitions(episodes: Sequence[EpisodicNode], *, min_support: int) -> tuple[Transition, ...]:
