@@ -37,11 +37,12 @@ RETRIES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """Which memory an arm starts from, and how many repairs a game may take."""
+    """Which memory an arm starts from, how many repairs a game may take, and whether it keeps the games it played."""
 
     name: str
     memory: str
     retries: int
+    online: bool = False
 
 
 ARMS = (
@@ -51,6 +52,8 @@ ARMS = (
     Arm(name="stage1+2", memory="lived", retries=RETRIES),
     Arm(name="stage1+3", memory="consolidated", retries=0),
     Arm(name="all", memory="consolidated", retries=RETRIES),
+    Arm(name="all, consolidated again", memory="again", retries=RETRIES),
+    Arm(name="all, online", memory="consolidated", retries=RETRIES, online=True),
 )
 COMPARISONS = (
     ("all", "none+retry"),
@@ -58,19 +61,30 @@ COMPARISONS = (
     ("all", "stage1+3"),
     ("stage1+3", "stage1"),
     ("stage1+2", "stage1"),
+    ("all, consolidated again", "all"),
+    ("all, online", "all"),
 )
 
 
 async def make_memories(folder: Path, episodes: Sequence[Episode], embedder: Remembering) -> None:
-    """Write the memories that arms start from: empty, lived, and consolidated."""
+    """Write the memories that arms start from: empty, lived, consolidated, and consolidated again after more games."""
     async with FluxMemAgent(None, embedder, _CONFIG, path=folder / "empty"):
         pass
-    async with FluxMemAgent(None, embedder, _CONFIG, path=folder / "lived") as agent:
+    first = [episode for episode in episodes if episode.kind != "later"]
+    await _live(folder / "lived", first, embedder, consolidate=False)
+    shutil.copytree(folder / "lived", folder / "consolidated")
+    await _live(folder / "consolidated", [], embedder, consolidate=True)
+    shutil.copytree(folder / "consolidated", folder / "again")
+    later = [episode for episode in episodes if episode.kind == "later"]
+    await _live(folder / "again", later, embedder, consolidate=True)
+
+
+async def _live(path: Path, episodes: Sequence[Episode], embedder: Remembering, *, consolidate: bool) -> None:
+    async with FluxMemAgent(None, embedder, _CONFIG, path=path) as agent:
         for episode in episodes:
             await agent.record_episode(episode.task, episode.trajectory, episode.success, episode.feedback)
-    shutil.copytree(folder / "lived", folder / "consolidated")
-    async with FluxMemAgent(None, embedder, _CONFIG, path=folder / "consolidated") as agent:
-        await agent.consolidate()
+        if consolidate:
+            await agent.consolidate()
 
 
 async def play(game: Game, agent: FluxMemAgent, embedder: Remembering) -> Played:
@@ -110,17 +124,25 @@ async def play(game: Game, agent: FluxMemAgent, embedder: Remembering) -> Played
     )
 
 
-async def play_frozen(
+async def play_arm(
     arm: Arm, memories: Path, world: World, games: Sequence[tuple[str, int]], embedder: Remembering
 ) -> list[Played]:
-    """Play each game from the same memory, which keeps nothing of the games before."""
+    """Play games frozen, each from the same memory that keeps nothing of the games before, or online, keeping them."""
     config = replace(_CONFIG, max_refinement_rounds=arm.retries)
     played = []
-    for family, variation in games:
-        with tempfile.TemporaryDirectory() as folder:
-            copy = shutil.copytree(memories / arm.memory, Path(folder) / "memory")
-            async with FluxMemAgent(None, embedder, config, path=copy) as agent:
-                played.append(await play(world.game(family, variation), agent, embedder))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "memory"
+        for family, variation in games:
+            if not path.exists():
+                shutil.copytree(memories / arm.memory, path)
+            game = world.game(family, variation)
+            async with FluxMemAgent(None, embedder, config, path=path) as agent:
+                played.append(await play(game, agent, embedder))
+                if arm.online and game.trajectory:
+                    # What the task's own record holds as one step, in the steps that teach.
+                    await agent.record_episode(game.task, game.trajectory, game.success, game.verdict())
+            if not arm.online:
+                shutil.rmtree(path)
     return played
 
 
@@ -170,10 +192,11 @@ async def main() -> None:
         for arm in ARMS:
             if options.arms is None or arm.name in options.arms:
                 started = time.perf_counter()
-                arms[arm.name] = await play_frozen(arm, memories, world, games, embedder)
+                arms[arm.name] = await play_arm(arm, memories, world, games, embedder)
                 print(f"{arm.name}: {time.perf_counter() - started:.0f} s", flush=True)
     compared = [pair for pair in COMPARISONS if set(pair) <= set(arms)]
-    measured = figures(arms, compared, measure="score")
+    measured = figures(arms, compared)
+    measured["differences"] += figures(arms, compared, measure="score")["differences"]
     show(measured)
     if options.json is not None:
         options.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")

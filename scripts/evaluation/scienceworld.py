@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ _SIMPLIFICATIONS = "openContainers,openDoors,selfWateringFlowerPots"
 _LEFT_OUT = ("mendelian", "inclined-plane", "grow-fruit")
 _ELECTRICAL = ("power-component", "conductivity")
 GOLD_EPISODES = 6
+# Lived after a first consolidation, for a second one.
+LATER_EPISODES = 2
 # A random walk that has not ended by then learns nothing more.
 _RANDOM_STEPS = 30
 
@@ -147,7 +149,9 @@ def open_world() -> Iterator[World]:
 
 
 async def collect(world: World, walk: Callable[[Game], Awaitable[None]], *, seed: int = 0) -> list[Episode]:
-    """Live the training episodes: six gold, one random and one greedy one a family, on train variations.
+    """Live the training episodes of each family on train variations.
+
+    Six gold ones, a random and a greedy one; and two gold ones of kind "later", where there are variations left.
 
     Args:
         world: the simulator.
@@ -157,8 +161,10 @@ async def collect(world: World, walk: Callable[[Game], Awaitable[None]], *, seed
     episodes: list[Episode] = []
     for family in world.families:
         train = world.variations(family, "train")
-        gold = _gold_episodes(world, family, train)
-        episodes += gold
+        gold = _gold_episodes(world, family, train, GOLD_EPISODES)
+        used = {episode.variation for episode in gold}
+        later = _gold_episodes(world, family, [each for each in train if each not in used], LATER_EPISODES)
+        episodes += [*gold, *(replace(episode, kind="later") for episode in later)]
         chance = random.Random(f"{seed} {family}")
         for kind in ("random", "greedy"):
             variation = chance.choice(train)
@@ -184,10 +190,10 @@ def write_episodes(path: Path, episodes: Sequence[Episode]) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _gold_episodes(world: World, family: str, train: Sequence[int]) -> list[Episode]:
-    """Play gold paths of variations spread over the train split, in each part the first one that reaches the goal."""
-    parts = min(GOLD_EPISODES, len(train))
-    borders = [place * len(train) // parts for place in range(parts + 1)]
+def _gold_episodes(world: World, family: str, train: Sequence[int], count: int) -> list[Episode]:
+    """Play gold paths of variations spread over some, in each part of them the first one that reaches the goal."""
+    parts = min(count, len(train))
+    borders = [place * len(train) // parts for place in range(parts + 1 if parts else 0)]
     found: list[Episode] = []
     for begin, end in pairwise(borders):
         for variation in train[begin:end]:
