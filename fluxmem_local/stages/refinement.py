@@ -233,7 +233,9 @@ class StageII:
             )
             trials.append(trial)
             changes = await self._changes(proposal, diagnosis, failure, llm)
-            staying = _staying(progress, proposal.action)
+            if any("llm_error" in change.edit.after for change in changes):
+                progress.llm_failed, llm = True, None
+            staying = _unless_cut(_staying(progress, proposal.action), changes)
             changes = _at_originals(changes, [change for change in progress.active if change not in staying])
             context = _edited(formed, [*staying, *changes])
             if not changes or _contents(_shown(context, self._render(context))) in shown:
@@ -318,6 +320,12 @@ def _edited(formed: Subgraph, changes: list[Change]) -> Subgraph:
     for change in changes:
         formed = change.apply(formed)
     return formed
+
+
+def _unless_cut(staying: list[Change], changes: list[Change]) -> list[Change]:
+    """Leave out a reshape whose versions are cut now: without them, it would only hide that their originals go too."""
+    cut = {id for change in changes for id in change.cut}
+    return [change for change in staying if not change.variants or {node.id for node in change.variants.values()} - cut]
 
 
 def _at_originals(changes: list[Change], dropped: list[Change]) -> list[Change]:

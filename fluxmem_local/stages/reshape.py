@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fluxmem_local.answers import usable_text
+from fluxmem_local.errors import ModelOutputError
 from fluxmem_local.graph import Edit, EpisodicNode, Node, ProceduralNode, SemanticNode, SkillVersion
 from fluxmem_local.interfaces import LLM_TIMEOUT_S, BaseEmbedder, BaseLLM
 from fluxmem_local.text import content_key, is_blank
@@ -16,7 +17,7 @@ from fluxmem_local.types import FloatArray, Layer, NodeState, Origin
 
 from .edits import Change
 from .evidence import Failure
-from .feedback import trim_feedback
+from .feedback import storable, trim_feedback
 from .proposals import Proposal
 from .rewriting import generalise, is_grounded, spell_out
 
@@ -42,7 +43,8 @@ async def propose_reshape(
     """Write a new version of each target; None if no usable text came of one of them.
 
     A fact or a skill gets a version in its own layer. An episode happened as it did and is never rewritten: its
-    coarse version is a skill drawn from it.
+    coarse version is a skill drawn from it. A model that raises or hangs is named in the edit (``after["llm_error"]``)
+    and not asked again.
     """
     granularity = proposal.granularity
     originals = [node for node in failure.subgraph.nodes if node.id in proposal.targets]
@@ -51,8 +53,10 @@ async def propose_reshape(
     if granularity == "fine" and any(node.layer is Layer.EPISODIC for node in originals):
         return None
     variants: dict[str, Node] = {}
+    error = ""
     for original in originals:
-        candidates = await _candidates(original, granularity, failure, llm)
+        candidates, failed = await _candidates(original, granularity, failure, None if error else llm)
+        error = error or failed
         chosen = await _choose(candidates, original, failure, embedder)
         if chosen is None:
             return None
@@ -70,13 +74,17 @@ async def propose_reshape(
             after={
                 "variants": {id: node.id for id, node in variants.items()},
                 "contents": {node.id: node.content for node in variants.values()},
+                **({"llm_error": error} if error else {}),
             },
         ),
         variants=variants,
     )
 
 
-async def _candidates(original: Node, granularity: str, failure: Failure, llm: BaseLLM | None) -> list[_Candidate]:
+async def _candidates(
+    original: Node, granularity: str, failure: Failure, llm: BaseLLM | None
+) -> tuple[list[_Candidate], str]:
+    """Write the texts to choose from, and say what a model failed with."""
     feedback = trim_feedback(failure.feedback, 1200)
     composed = (
         spell_out(original.content, failure.task, feedback)
@@ -85,17 +93,19 @@ async def _candidates(original: Node, granularity: str, failure: Failure, llm: B
     )
     candidates = [_Candidate(text=composed, by="composition")]
     if llm is None or not llm.writes_memories:
-        return candidates
+        return candidates, ""
     context = f"{failure.subgraph.query}\n{feedback}"
     try:
         answer = await asyncio.wait_for(llm.reshape_content(original.content, granularity, context), LLM_TIMEOUT_S)
+    except ModelOutputError:
+        return candidates, ""
     # A user's backend may raise anything; the composed text serves without it.
-    except Exception:
-        return candidates
+    except Exception as failed:
+        return candidates, storable(f"{type(failed).__name__}: {failed}"[:500])
     text = usable_text(answer, _MAX_CHARS) if isinstance(answer, str) else None
     if text is not None and is_grounded(text, original.content, granularity, f"{failure.task}\n{failure.doing}"):
         candidates.append(_Candidate(text=text, by="llm"))
-    return candidates
+    return candidates, ""
 
 
 async def _choose(

@@ -281,6 +281,39 @@ async def test_a_crashed_model_is_not_asked_again_in_the_task() -> None:
     assert result.attributions[1].error == ""
 
 
+async def test_a_hung_model_ends_in_a_typed_error_and_the_task_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hung(ScriptedLLM):
+        async def attribute_failure(self, context: str, feedback: str) -> dict[str, Any]:
+            self.asked = getattr(self, "asked", 0) + 1
+            await asyncio.sleep(3600)
+            return {}
+
+    monkeypatch.setattr("fluxmem_local.stages.attribution.LLM_TIMEOUT_S", 0.01)
+    llm = Hung()
+    small = await small_memory(llm)
+    world = World(needed=NEVER)
+    result = await small.runner.run_task(TASK, world.execute, context_ids=CONTEXT, on_event=world.listen)
+    assert result.attributions[0].error.startswith("TimeoutError")
+    assert llm.asked == 1
+    assert result.rounds > 2
+    (episode,) = small.store.get_many([result.episode_id])
+    assert episode.metadata["attributions"][0]["error"].startswith("TimeoutError")
+
+
+async def test_a_model_that_crashes_while_it_rewrites_is_recorded_and_not_asked_again() -> None:
+    llm = ScriptedLLM({"reshape_content": _raises})
+    small = await small_memory(llm)
+    world = World(needed=NEVER, feedback=OBJECTION)
+    result = await small.runner.run_task(TASK, world.execute, context_ids=CONTEXT, on_event=world.listen)
+    reshapes = [edit for edit in small.store.edits(episode_ids=[result.episode_id]) if edit.kind == "reshape"]
+    assert len(reshapes) > 1
+    assert [edit.after.get("llm_error") for edit in reshapes] == [
+        "RuntimeError: no memory left on the device",
+        *[None] * (len(reshapes) - 1),
+    ]
+    assert len(llm.calls_of("reshape_content")) == 1
+
+
 async def test_two_tasks_at_once_do_not_see_each_others_trials() -> None:
     small = await small_memory()
     seen: list[list[str]] = []

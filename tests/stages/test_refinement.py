@@ -18,7 +18,7 @@ from fluxmem_local.stages.feedback import (
     trim_feedback,
     wording_sign,
 )
-from fluxmem_local.stages.refinement import _at_originals
+from fluxmem_local.stages.refinement import _at_originals, _unless_cut
 
 from .worlds import CONTEXT, OBJECTION, REFUSAL, TASK, World, add, everything, small_memory
 
@@ -62,6 +62,17 @@ def test_a_version_that_is_taken_back_in_the_same_round_is_not_brought_in() -> N
         (("other",), (other,), frozenset()),
         (("original",), (), frozenset({"original"})),
     ]
+
+
+def test_a_reshape_whose_version_is_cut_goes_with_it_and_the_cut_hits_the_original() -> None:
+    version = SemanticNode(id="version")
+    reshape = Change(edit=Edit(kind="reshape", targets=("original",), reason="r"), variants={"original": version})
+    cut = Change(edit=Edit(kind="prune", targets=("version",), reason="r"), cut=frozenset({"version"}))
+    elsewhere = Change(edit=Edit(kind="prune", targets=("other",), reason="r"), cut=frozenset({"other"}))
+    assert _unless_cut([reshape, elsewhere], [cut]) == [elsewhere]
+    assert _unless_cut([reshape], [elsewhere]) == [reshape]
+    (mapped,) = _at_originals([cut], [reshape])
+    assert (mapped.edit.targets, mapped.cut) == (("original",), frozenset({"original"}))
 
 
 async def test_no_edit_is_tried_twice() -> None:

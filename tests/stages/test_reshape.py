@@ -77,6 +77,24 @@ async def test_a_failing_model_leaves_the_composition() -> None:
     assert next(iter(change.variants.values())).metadata["written_by"] == "composition"
 
 
+async def test_a_crashing_model_is_named_in_the_edit_and_asked_once() -> None:
+    def crash(**_: Any) -> str:
+        raise RuntimeError("the backend is gone")
+
+    llm = ScriptedLLM({"reshape_content": crash})
+    nodes = tuple(ProceduralNode(id=id, skill_text=f"{SKILL} {id}") for id in ("one", "two"))
+    change = await propose_reshape(
+        Proposal(action="reshape", score=1.0, reason="r", targets=("one", "two"), granularity="fine"),
+        failure(OBJECTION, nodes),
+        embedder=HashEmbedder(256),
+        llm=llm,
+    )
+    assert change is not None
+    assert change.edit.after["llm_error"] == "RuntimeError: the backend is gone"
+    assert sorted(change.variants) == ["one", "two"]
+    assert len(llm.calls_of("reshape_content")) == 1
+
+
 async def test_a_fact_keeps_its_source() -> None:
     node = SemanticNode(id="f", content="Limits: two crates on Monday, three on Friday", source="notes", chunk_index=4)
     change = await reshaped(node, "coarse")
