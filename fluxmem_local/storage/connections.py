@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from pathlib import Path
 
@@ -32,7 +31,7 @@ class OneRead(sqlite3.Connection):
 
 def write_connection(file: Path | None, timeout_s: float) -> sqlite3.Connection:
     """Open the connection that writes; ``file`` None: of a memory in RAM."""
-    return _opened(":memory:" if file is None else os.fspath(file), timeout_s)
+    return _opened(":memory:" if file is None else uri_of(file, writes=True), timeout_s)
 
 
 def read_connection(file: Path, timeout_s: float, *, read_only: bool) -> sqlite3.Connection:
@@ -43,7 +42,7 @@ def read_connection(file: Path, timeout_s: float, *, read_only: bool) -> sqlite3
     if read_only and resting(file) is not None:
         return _unchanging(file, timeout_s)
     try:
-        return _opened(uri_of(file, unchanging=False), timeout_s)
+        return _opened(uri_of(file), timeout_s)
     except sqlite3.OperationalError as error:
         if read_only or not any(sign in str(error).lower() for sign in _NO_ROOM):
             raise
@@ -51,7 +50,7 @@ def read_connection(file: Path, timeout_s: float, *, read_only: bool) -> sqlite3
             # A full disk has no room for the index of the log; without a log none is needed.
             return _unchanging(file, timeout_s)
         # Who has the file alone can keep that index in memory.
-        return _opened(os.fspath(file), timeout_s, first=("locking_mode = EXCLUSIVE",), kind=OneRead)
+        return _opened(uri_of(file, writes=True), timeout_s, first=("locking_mode = EXCLUSIVE",), kind=OneRead)
 
 
 def _unchanging(file: Path, timeout_s: float) -> OneRead:

@@ -280,7 +280,8 @@ class Database:
         with self._guard:
             if self._idle:
                 return self._idle.pop()
-        return self._kept(read_connection(self._file, self._patience_s, read_only=self.read_only))
+        connection = read_connection(self._file, self._patience_s, read_only=self.read_only)
+        return connection if isinstance(connection, OneRead) else self._kept(connection)
 
     def _give(self, connection: sqlite3.Connection) -> None:
         with self._guard:

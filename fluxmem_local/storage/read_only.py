@@ -27,6 +27,6 @@ def resting(file: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def uri_of(file: Path, *, unchanging: bool) -> str:
-    """Return the address by which SQLite opens a database for reading alone."""
-    return f"file:{quote(os.fsencode(file))}?mode=ro" + ("&immutable=1" if unchanging else "")
+def uri_of(file: Path, *, unchanging: bool = False, writes: bool = False) -> str:
+    """Return the address by which SQLite opens a database that is there, for reading alone unless ``writes``."""
+    return f"file:{quote(os.fsencode(file))}?mode={'rw' if writes else 'ro'}" + ("&immutable=1" if unchanging else "")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fluxmem_local.errors import MemoryLockedError, StorageError
+from fluxmem_local.types import Layer
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
@@ -142,3 +143,40 @@ def test_forked_child_must_open_again(make, tmp_path, monkeypatch):
         store.select()
     monkeypatch.undo()
     store.close()
+
+
+def test_a_reader_in_another_thread_does_not_wait_and_sees_what_is_committed(make, tmp_path):
+    with make.filled(tmp_path / "m", "a fact to read") as store:
+        begun, over = threading.Event(), threading.Event()
+
+        def write():
+            with store.transaction() as transaction:
+                transaction.add_nodes([make.fact("not committed yet")])
+                # Its own changes it finds, in an index that others don't see.
+                assert len(store.nearest(Layer.SEMANTIC, make.vector("committed"), 5)) == 2
+                begun.set()
+                assert over.wait(60)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        assert begun.wait(60)
+        try:
+            assert [node.content for node in store.select()] == ["a fact to read"]
+            assert len(store.nearest(Layer.SEMANTIC, make.vector("committed"), 5)) == 1
+            assert store.lexical(Layer.SEMANTIC, "committed", 5) == []
+        finally:
+            over.set()
+            thread.join()
+        assert len(store.nearest(Layer.SEMANTIC, make.vector("committed"), 5)) == 2
+
+
+def test_a_memory_that_was_deleted_while_it_was_open_is_not_made_anew(make, tmp_path):
+    store = make.filled(tmp_path / "m", "a fact")
+    store.close()
+    store = make.open(tmp_path / "m")
+    assert store.count() == 1
+    (tmp_path / "m" / "memory.sqlite3").unlink()
+    with pytest.raises(StorageError, match="cannot be read or written"), store.transaction():
+        pass
+    store.close()
+    assert not (tmp_path / "m" / "memory.sqlite3").exists()

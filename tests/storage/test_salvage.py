@@ -18,6 +18,7 @@ from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.types import Layer
 
 from .test_backup import lived
+from .test_schema import old_memory
 
 NUM_FACTS = 120
 
@@ -142,3 +143,12 @@ def test_the_command(make: Any, tmp_path: Path) -> None:
     assert run("verify", "--salvage", str(tmp_path / "out")).stdout == f"{tmp_path / 'out'}: 2 memories, 0 links\n"
     report = json.loads(run("--json", "verify", "--salvage", str(tmp_path / "again")).stdout)
     assert (report["num_nodes"], report["num_damaged"], report["num_unembedded"]) == (2, 0, 0)
+
+
+def test_a_memory_of_an_older_schema(make: Any, tmp_path: Path) -> None:
+    texts = old_memory(make, tmp_path / "m")
+    salvaged = MemoryStore.salvage(tmp_path / "m", tmp_path / "out")
+    assert (salvaged.num_nodes, salvaged.num_damaged, salvaged.num_unembedded) == (3, 0, 0)
+    with make.open(tmp_path / "out") as store:
+        assert {node.id: node.content for node in store.select()} == texts
+        assert store.verify().problems == ()
