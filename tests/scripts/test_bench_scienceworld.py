@@ -17,7 +17,9 @@ from fluxmem_local.testing import HashEmbedder
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from evaluation.scienceworld import Episode, read_episodes, write_episodes  # noqa: E402
+from bench_scienceworld import play  # noqa: E402
+from evaluation.remembering import Remembering  # noqa: E402
+from evaluation.scienceworld import Episode, Game, read_episodes, write_episodes  # noqa: E402
 from evaluation.scienceworld_guides import (  # noqa: E402
     Route,
     Step,
@@ -290,6 +292,79 @@ def test_episodes_are_read_as_they_were_written(tmp_path: Path) -> None:
     )
     write_episodes(tmp_path / "deep" / "episodes.jsonl", [lived])
     assert read_episodes(tmp_path / "deep" / "episodes.jsonl") == [lived]
+
+
+class Server:
+    """A simulator's server: a menu for "take", death for "touch", the goal for "win"."""
+
+    def __init__(self) -> None:
+        self.score = 0.0
+
+    def reset(self) -> None:
+        self.score = 0.25
+
+    def step(self, action: str) -> str:
+        if action == "take":
+            return "Ambiguous request: Please enter the number:\n0: take red\n1: take blue"
+        self.score = {"touch": -1.0, "win": 1.0}.get(action, self.score)
+        return {"0": "You take red.", "fly": REFUSED, "look around": "A room."}.get(action, f"You {action}.")
+
+    def getTaskDescription(self) -> str:
+        return "Win\nthe game."
+
+    def getScore(self) -> float:
+        return self.score
+
+    def getCompleted(self) -> bool:
+        return self.score == 1.0
+
+    def getValidActionObjectCombinations(self) -> list[str]:
+        return ["take red", "reset task"]
+
+
+def test_a_game_answers_menus_and_counts_what_was_done() -> None:
+    game = Game(Server())
+    assert (game.task, game.observation, game.score, game.over) == ("Win the game.", "A room.", 25, False)
+    assert game.step("fly") == REFUSED
+    assert game.steps == 0
+    assert game.step("take") == "You take red."
+    assert game.trajectory == [(REFUSED, "take")]
+    assert game.admissible() == ["take red"]
+    assert game.verdict() == "The task is not completed."
+    game.step("win")
+    assert (game.success, game.over, game.died, game.verdict()) == (True, True, False, "The task is completed.")
+
+
+def test_a_game_can_be_lost_and_ends_after_100_steps() -> None:
+    lost = Game(Server())
+    lost.step("touch")
+    assert (lost.died, lost.over, lost.success) == (True, True, False)
+    assert lost.verdict() == "The task was failed for good by the last action: touch"
+    slow = Game(Server())
+    for _ in range(99):
+        slow.step("wait")
+    assert not slow.over
+    slow.step("wait")
+    assert slow.over
+    assert not slow.died
+
+
+async def test_a_lost_game_is_one_execution_and_scores_nothing() -> None:
+    embedder = Remembering(HashEmbedder())
+    config = FluxMemConfig(llm_model="none", max_refinement_rounds=5)
+    async with FluxMemAgent(None, embedder, config) as agent:
+        await agent.record_episode("Win the game.", [("A room.", "touch")], True)
+        played = await play(Game(Server()), agent, embedder)
+    assert (played.success, played.score, played.died, played.calls, played.steps) == (False, 0.0, True, 1, 1)
+    assert played.context_tokens > 20
+
+
+async def test_a_game_that_is_won_scores_all() -> None:
+    embedder = Remembering(HashEmbedder())
+    async with FluxMemAgent(None, embedder, FluxMemConfig(llm_model="none")) as agent:
+        await agent.record_episode("Win the game.", [("A room.", "wave"), ("You wave.", "win")], True)
+        played = await play(Game(Server()), agent, embedder)
+    assert (played.success, played.score, played.died, played.calls, played.steps) == (True, 100.0, False, 1, 2)
 
 
 async def test_skills_of_a_real_memory_can_be_followed() -> None:
