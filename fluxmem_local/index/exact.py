@@ -43,6 +43,14 @@ class ExactVectorStore(BaseVectorStore):
         self._row_of: dict[str, int] = {}
         self._lock = threading.RLock()
 
+    @classmethod
+    def of_unit(cls, ids: list[str], vectors: FloatArray) -> ExactVectorStore:
+        """Make a store of ids and vectors that one had, shape ``(n, d)``; they are taken over as they are."""
+        store = cls(vectors.shape[1] or None)
+        store._ids, store._matrix = ids, vectors
+        store._row_of = {id: row for row, id in enumerate(ids)}
+        return store
+
     @property
     def dimension(self) -> int | None:
         """Return the size of the vectors, or None before the first one."""

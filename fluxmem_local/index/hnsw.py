@@ -132,8 +132,8 @@ class HNSWVectorStore(BaseVectorStore):
         """Return a copy of the stored unit vector, shape ``(d,)``, or None."""
         return self._rows.get_vector(id)
 
-    def save(self, path: str | Path, *, generation: int) -> None:
-        """Write the store to one file, whole or not at all.
+    def save(self, path: str | Path, *, generation: int) -> str:
+        """Write the store to one file, whole or not at all, and return its checksum (hex).
 
         Args:
             path: the file; an older one is replaced.
@@ -152,19 +152,28 @@ class HNSWVectorStore(BaseVectorStore):
             }
             ids = self._rows.ids
             labels = None if self._graph is None else [self._label_of[id] for id in ids]
-            write_index(Path(path), IndexFile(generation, settings, ids, self._rows.matrix(), labels, self._graph))
+            return write_index(
+                Path(path), IndexFile(generation, settings, ids, self._rows.matrix(), labels, self._graph)
+            )
 
     @classmethod
-    def load(cls, path: str | Path) -> tuple[HNSWVectorStore, int]:
+    def load(cls, path: str | Path, *, noted: str | None = None) -> tuple[HNSWVectorStore, int]:
         """Read a store and its generation from a file.
+
+        Args:
+            path: the file.
+            noted: the checksum that ``save`` returned, if that was kept in a safe place: another file is then refused,
+                and this one is read faster.
 
         Raises:
             MemoryDamagedError: the file is missing, cut off, changed, or none of ours; build the store anew.
         """
-        file = read_index(Path(path))
+        file = read_index(Path(path), noted)
         try:
             store = cls(**file.settings)
-            store._rows.add(file.ids, file.vectors)
+            store._rows = ExactVectorStore.of_unit(file.ids, file.vectors) if noted else ExactVectorStore()
+            if not noted:
+                store._rows.add(file.ids, file.vectors)
             if file.labels is not None:
                 store._graph = file.graph
                 store._label_of = dict(zip(file.ids, file.labels, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from fluxmem_local.errors import MemoryDamagedError, StorageError
 from fluxmem_local.index import HNSWVectorStore, LexicalIndex
 from fluxmem_local.interfaces import BaseVectorStore
 from fluxmem_local.storage.codec import vector_of
-from fluxmem_local.storage.rows import generation_of, stored_dimension
+from fluxmem_local.storage.rows import generation_of, read_fact, set_fact, stored_dimension
 from fluxmem_local.types import FloatArray, Layer
 
 __all__ = ["LayerIndex"]
@@ -42,6 +43,7 @@ class LayerIndex:
         self._words: LexicalIndex | None = None
         self._vectors_at = 0
         self._words_at = 0
+        # Since the file was written
         self._num_changes = 0
 
     def vectors(self, connection: sqlite3.Connection) -> BaseVectorStore:
@@ -49,10 +51,8 @@ class LayerIndex:
         dimension = stored_dimension(connection)
         now = generation_of(connection)
         if self._vectors is None or (self.given is None and _dimension_of(self._vectors) not in (None, dimension)):
-            store = self.given if self.given is not None else self._load(dimension)
-            self._reconcile(connection, store)
-            self._vectors, self._vectors_at = store, now
-        elif now != self._vectors_at:
+            self._vectors = self._first(connection, dimension)
+        if now != self._vectors_at:
             self._catch_up(connection, self._vectors)
             self._vectors_at = now
         return self._vectors
@@ -103,28 +103,56 @@ class LayerIndex:
                 f"cannot delete {self._file}, which is to be made anew: {error.strerror}; move it away"
             ) from error
 
-    def save(self, connection: sqlite3.Connection) -> int | None:
-        """Write the derived file when that saves time later; return the generation it shows."""
+    def is_worth_saving(self, connection: sqlite3.Connection) -> bool:
+        """Tell whether the derived file would save time later."""
         store = self._vectors
         if self._file is None or not isinstance(store, HNSWVectorStore) or store is self.given:
-            return None
+            return False
         self.vectors(connection)
-        if len(store) < _WORTH_SAVING or self._num_changes < _CHANGED_SHARE * len(store):
-            return None
+        return len(store) >= _WORTH_SAVING and (
+            self._num_changes >= _CHANGED_SHARE * len(store) or not self._file.exists()
+        )
+
+    def save(self, connection: sqlite3.Connection) -> None:
+        """Write the derived file as of the connection's transaction, and note its checksum in the database.
+
+        The caller holds the write lock: whoever forgets something next finds the file, and deletes it.
+        """
+        store = self.vectors(connection)
+        assert self._file is not None
+        assert isinstance(store, HNSWVectorStore)
         self._file.parent.mkdir(mode=0o700, exist_ok=True)
-        store.save(self._file, generation=self._vectors_at)
+        set_fact(connection, self._note, store.save(self._file, generation=self._vectors_at))
         self._num_changes = 0
-        return self._vectors_at
+
+    @property
+    def _note(self) -> str:
+        return f"derived:{self.layer}"
+
+    def _first(self, connection: sqlite3.Connection, dimension: int | None) -> BaseVectorStore:
+        """Return a store of the connection's state, or of an older one when the file is known to show that."""
+        if self.given is None and self._file is not None and self._file.exists():
+            # The database names the checksum of what was written from it. So the rows that changed since are all that
+            # differ, also after an older copy of the database was put in its place.
+            noted = read_fact(connection, self._note)
+            with suppress(MemoryDamagedError, StorageError):
+                if noted is not None:
+                    noted_store, shown = HNSWVectorStore.load(self._file, noted=noted)
+                    if noted_store.dimension == dimension:
+                        self._vectors_at, self._num_changes = shown, 0
+                        return noted_store
+        store = self.given if self.given is not None else self._load(dimension)
+        self._reconcile(connection, store)
+        self._vectors_at = generation_of(connection)
+        return store
 
     def _load(self, dimension: int | None) -> HNSWVectorStore:
         if self._file is not None and self._file.exists():
-            try:
+            # The file is a cache: whatever is wrong with it, the rows are there.
+            with suppress(MemoryDamagedError, StorageError):
                 store, _ = HNSWVectorStore.load(self._file)
-            except (MemoryDamagedError, StorageError):
-                # The file is a cache: whatever is wrong with it, the rows are there.
-                return HNSWVectorStore(dimension)
-            if store.dimension == dimension:
-                return store
+                if store.dimension == dimension:
+                    return store
         return HNSWVectorStore(dimension)
 
     def _reconcile(self, connection: sqlite3.Connection, store: BaseVectorStore) -> None:

@@ -131,10 +131,13 @@ class MemoryStore(MemoryReader):
 
     def close(self) -> None:
         """Save derived files when that is worth it, and close; calling it again does nothing."""
+        self._close(save=True)
+
+    def _close(self, *, save: bool) -> None:
         if self._database.closed:
             return
         try:
-            for index in self._indices.values():
+            for index in self._indices.values() if save else ():
                 self._save(index)
         finally:
             self._database.close()
@@ -145,7 +148,8 @@ class MemoryStore(MemoryReader):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # What is damaged is left as it is.
+        self._close(save=not isinstance(error, MemoryDamagedError))
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -389,16 +393,14 @@ class MemoryStore(MemoryReader):
             return read_fact(connection, "tokenizer")
 
     def _save(self, index: LayerIndex) -> None:
+        if self._database.read_only:
+            return
         try:
             with self._searching(index.layer) as (_, connection, _dirty):
-                shown = index.save(connection)
-            if shown is None:
-                return
-            with self._database.read() as connection:
-                newer = generation_of(connection) != shown
-            if newer:
-                # Another process may have forgotten something meanwhile, and the file must not keep its vector.
-                index.drop_file()
+                if not index.is_worth_saving(connection):
+                    return
+            with self._database.write() as connection, index.lock:
+                index.save(connection)
         except (OSError, StorageError) as error:
             # The file is a cache; a damaged database, though, is news that must not be lost.
             if isinstance(error, MemoryDamagedError):

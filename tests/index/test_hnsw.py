@@ -101,6 +101,21 @@ def test_a_saved_store_comes_back_whole_and_goes_on(saved) -> None:
     assert (generation, third.search(np.ones(8), 3)) == (42, again.search(np.ones(8), 3))
 
 
+def test_the_checksum_that_was_noted_tells_the_file_from_another(saved) -> None:
+    store, path = saved
+    noted = store.save(path, generation=7)
+    again, generation = HNSWVectorStore.load(path, noted=noted)
+    queries = _clustered(20, 8, seed=5)
+    assert generation == 7
+    assert [again.search(query, 7) for query in queries] == [store.search(query, 7) for query in queries]
+    again.add(["new"], np.ones((1, 8)))
+    assert again.search(np.ones(8), 1) == [("new", 1.0)]
+    store.save(path, generation=8)
+    with pytest.raises(MemoryDamagedError, match="it is not the one that was noted"):
+        HNSWVectorStore.load(path, noted=noted)
+    HNSWVectorStore.load(path)
+
+
 def test_an_empty_store_can_be_saved(tmp_path) -> None:
     HNSWVectorStore(exact_below=0).save(tmp_path / "empty", generation=0)
     store, generation = HNSWVectorStore.load(tmp_path / "empty")
@@ -174,7 +189,9 @@ def _number(offset: int, value: int, form: str = "<I"):
         lambda named, _vectors, _body: named["settings"].update(m=-1),
         lambda named, _vectors, _body: named["settings"].update(surprise=1),
         lambda named, _vectors, _body: named.pop("settings"),
-        lambda _named, vectors, _body: struct.pack_into("<f", vectors, 0, float("nan")),
+        lambda _named, _vectors, body: struct.pack_into("<f", body, 96 + 4 + 4 * 32, float("nan")),
+        lambda _named, _vectors, body: struct.pack_into("<f", body, 96 + 4 + 4 * 32, 1.5),
+        lambda _named, vectors, _body: vectors.extend(b"1234"),
     ],
 )
 def test_a_hostile_file_with_a_matching_checksum_is_refused(tmp_path, change) -> None:

@@ -21,7 +21,8 @@ import numpy as np
 from pathlib import Path
 from fluxmem_local.errors import FluxMemError
 from fluxmem_local.index import HNSWVectorStore
-from fluxmem_local.index.files import _GRAPH_HEADER, _HASH_BYTES, _HEADER
+from fluxmem_local.index.files import _HASH_BYTES, _HEADER
+from fluxmem_local.index.graph import _GRAPH_HEADER
 
 folder, number_of_files = Path(sys.argv[1]), int(sys.argv[2])
 # What asks for much more memory than the file has is hostile, too.
@@ -74,7 +75,10 @@ def made_up():
         elif kind == 6:
             head[chance.choice((1, 2, 3, 4))] = value("<I")
         else:
-            struct.pack_into("<f", rows, 4 * chance.randrange(len(rows) // 4), chance.choice((0.0, 1e30, float("nan"))))
+            width, _, data = struct.unpack_from("<3Q", body, 24)
+            place = _GRAPH_HEADER.size + chance.randrange(80) * width + data + 4 * chance.randrange(8)
+            if place + 4 <= len(body):
+                struct.pack_into("<f", body, place, chance.choice((0.0, 1e30, float("nan"))))
         if len(body) < _GRAPH_HEADER.size:
             break
     head[5:] = [len(words), len(rows), len(body)]
