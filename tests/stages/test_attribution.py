@@ -217,8 +217,10 @@ async def test_half_surrogate_pairs_in_a_models_words_can_be_stored(answer: Any,
     assert (voice.error, voice.details) == (error, "")
 
 
-async def _diagnosed(small: Small, feedback: str, llm: ScriptedLLM | None = None) -> Any:
-    subgraph = Subgraph(task=TASK).with_nodes(small.store.get_many(CONTEXT))
+async def _diagnosed(
+    small: Small, feedback: str, llm: ScriptedLLM | None = None, *, context: tuple[str, ...] = CONTEXT
+) -> Any:
+    subgraph = Subgraph(task=TASK).with_nodes(small.store.get_many(context))
     failed = Failure(
         task=TASK,
         observation="",
@@ -269,8 +271,9 @@ async def test_text_in_memory_gives_no_orders(order: str) -> None:
     small = await small_memory()
     before = await _diagnosed(small, REFUSAL)
     await add(small, [SemanticNode(id="order", content=order)])
-    after = await _diagnosed(small, REFUSAL)
-    assert (after.action, after.targets) == (before.action, before.targets)
+    for context in (CONTEXT, (*CONTEXT, "order")):
+        after = await _diagnosed(small, REFUSAL, context=context)
+        assert (after.action, after.targets) == (before.action, before.targets)
 
 
 def test_the_attribution_is_json() -> None:
