@@ -24,7 +24,7 @@ __all__ = ["PromptedLLM"]
 
 _ATTRIBUTION_TOKENS = 192
 # What the longest skill under its schema may take.
-_SKILL_TOKENS = 384
+_SKILL_TOKENS = 256
 # What verification says of evidence that it cannot judge.
 _NO_OPINION = 0.5
 # Characters of an answer that may be stored; a token is seldom longer than this.

@@ -35,28 +35,29 @@ ATTRIBUTION_SCHEMA: JsonObject = {
     "additionalProperties": False,
 }
 
-# Records are named by their number; which of them exist is checked when the answer is used.
+# Records are named by their number; which of them exist is checked when the answer is used. Texts are short, because the
+# grammar is compiled state by state, and a state is a character.
 SKILL_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "minLength": 1, "maxLength": 48},
-        "description": {"type": "string", "minLength": 1, "maxLength": 160},
+        "description": {"type": "string", "minLength": 1, "maxLength": 120},
         "steps": {
             "type": "array",
             "items": {
                 "type": "object",
                 "properties": {
-                    "action": {"type": "string", "minLength": 1, "maxLength": 80},
+                    "action": {"type": "string", "minLength": 1, "maxLength": 64},
                     "records": {
                         "type": "array",
                         "items": {"type": "integer", "enum": list(range(1, 9))},
-                        "maxItems": 8,
+                        "maxItems": 4,
                     },
                 },
                 "required": ["action", "records"],
                 "additionalProperties": False,
             },
-            "maxItems": 6,
+            "maxItems": 4,
         },
     },
     "required": ["name", "description", "steps"],
