@@ -212,8 +212,12 @@ def _folder_of(folder: Path, skill: ProceduralNode) -> Path:
 
 def _write_whole(path: Path, text: str) -> None:
     half = path.with_name(f".{path.name}.half")
-    half.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(half, path)
+    try:
+        half.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(half, path)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
 
 
 def _read_all(folder: Path, scope: Scope | None) -> list[ProceduralNode]:
@@ -326,8 +330,10 @@ def _next_version(skill: ProceduralNode, before: ProceduralNode | None) -> Proce
         created_at=before.created_at,
         ended_because=f"replaced by version {number}: an edited text was imported",
     )
-    # Nobody has measured the edited text.
-    return replace(skill, version=number, version_history=(*before.version_history, ended), pems_score=None)
+    # Nobody has measured the edited text, and so it is not mature.
+    metadata = {name: value for name, value in skill.metadata.items() if name not in ("converged", "evidence")}
+    history = (*before.version_history, ended)
+    return replace(skill, version=number, version_history=history, pems_score=None, metadata=metadata)
 
 
 def _with_sources(skill: ProceduralNode, store: MemoryStore) -> ProceduralNode:

@@ -35,8 +35,8 @@ ATTRIBUTION_SCHEMA: JsonObject = {
     "additionalProperties": False,
 }
 
-# Records are named by their number; which of them exist is checked when the answer is used. Texts are short, because the
-# grammar is compiled state by state, and a state is a character.
+# Records are named by their number; which of them exist is checked when the answer is used. Texts are short, because
+# the grammar is compiled state by state, and a state is a character.
 SKILL_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {

@@ -154,6 +154,9 @@ class TestImport:
         assert (done.updated, done.unsafe) == ((skill.id,), {skill.id: ("2. make deploy now",)})
         assert edited.version > skill.version
         assert edited.pems_score is None
+        # A text that nobody measured stands in for no episode.
+        assert skill.metadata["converged"]
+        assert not edited.metadata.get("converged")
         assert edited.version_history[-1].skill_text == skill.skill_text
         assert edited.version_history[-1].ended_because.endswith("an edited text was imported")
         assert (await agent.import_skills(tmp_path)).updated == ()
