@@ -38,6 +38,7 @@ class FluxMemConfig:
     speaker_weight: float = _number(0.2, 0, 100, "weight of being said by someone whom the question names")
     date_weight: float = _number(0.4, 0, 100, "weight of being near in time to a date that the question names")
     graph_weight: float = _number(1.0, 0, 100, "weight of learned connectivity")
+    trust_weight: float = _number(0.05, 0, 100, "what an agent's own word loses until it is confirmed")
     candidate_factor: int = _number(4, 1, 100, "each signal proposes top_k times this many candidates")
     context_token_budget: int = _number(2048, 64, 1_000_000, "tokens of a serialised context at most")
     # Stage II

@@ -18,7 +18,8 @@ from fluxmem_local.stages.edits import undo_edit
 from fluxmem_local.stages.execution import ExecuteFn
 from fluxmem_local.stages.formation import StageI
 from fluxmem_local.storage.checks import check_folder, check_text
-from fluxmem_local.types import Layer, Scope
+from fluxmem_local.storage.times import Time
+from fluxmem_local.types import Layer, Origin, Scope
 
 from .answering import Answer, ask
 from .arguments import check_bound, check_file, check_flag, check_function, check_id, check_type, listed_ids
@@ -190,6 +191,7 @@ class FluxMemAgent:
         scope: _Scoped = None,
         *,
         markdown: bool | None = None,
+        added_by: Origin | str = Origin.USER,
     ) -> list[str]:
         """Store a text as facts, without any call of the language model.
 
@@ -203,6 +205,8 @@ class FluxMemAgent:
             scope: whom the facts belong to; None: everyone.
             markdown: whether the text has headings that its facts should know, as ``headings`` in their metadata; None:
                 if ``source`` ends as Markdown files do.
+            added_by: "user", the memory's owner; or "agent", whose own word counts less, and is marked in contexts,
+                until a task succeeds with it or the owner confirms it or says the same.
 
         Returns:
             The facts' ids in the text's order.
@@ -219,6 +223,7 @@ class FluxMemAgent:
             metadata=metadata,
             scope=Scope.coerce(scope),
             markdown=markdown,
+            added_by=added_by,
         )
 
     async def add_knowledge_nodes(self, nodes: Sequence[Node]) -> list[str]:
@@ -392,6 +397,8 @@ class FluxMemAgent:
         feedback: str = "",
         used_ids: Sequence[str] = (),
         scope: _Scoped = None,
+        *,
+        added_by: Origin | str = Origin.AGENT,
     ) -> str:
         """Record a task that ran elsewhere, with the nodes it used, and return its episode's id.
 
@@ -400,7 +407,7 @@ class FluxMemAgent:
             InvalidInputError: the trajectory is not made of (observation, action) pairs.
             NotFoundError: an unknown node among ``used_ids``.
         """
-        return await self._runner.record_episode(task, trajectory, success, feedback, used_ids, scope)
+        return await self._runner.record_episode(task, trajectory, success, feedback, used_ids, scope, added_by)
 
     async def ask(self, question: str, *, scope: _Scoped = None, on_event: EventListener | None = None) -> Answer:
         """Answer a question from memory alone, check the answer against the facts, and record the episode.
@@ -514,14 +521,16 @@ class FluxMemAgent:
             other = check_folder(other)
         return diff_skill(self._store, id, other, scope=_asking(scope))
 
-    async def update(self, id: str, content: str) -> Node:
+    async def update(self, id: str, content: str, *, added_by: Origin | str = Origin.USER) -> Node:
         """Give a node new content, embedded anew; metadata and links stay, the old content goes to its history.
+
+        ``added_by`` says who wrote the new content, as in ``add_knowledge``.
 
         Raises:
             NotFoundError: no node of this id.
             BlankTextError: the content has no visible character.
         """
-        return await self._knowledge.update(id, content)
+        return await self._knowledge.update(id, content, added_by=added_by)
 
     async def forget(
         self,
@@ -530,23 +539,47 @@ class FluxMemAgent:
         source: str | None = None,
         filters: Mapping[str, Any] | None = None,
         scope: _Scoped = None,
+        before: Time | None = None,
         dry_run: bool = False,
+        purge: bool = False,
     ) -> Receipt:
-        """Remove nodes with all that hangs on them: by ids, or by source or filters, within a scope or in all.
+        """Remove nodes with all that was derived from them: by ids, or by source or filters, scope and age.
+
+        Vectors, links, versions, repairs and what was distilled from them alone go, too; quotes of facts in episodes,
+        skills and histories are replaced by "[forgotten]". Skills that lost a source are scored anew.
 
         Args:
             ids: one id or several.
             source: of the facts; what another source states as well is kept.
             filters: conditions on metadata, as in ``retrieve``.
             scope: all that belongs to this user, agent or session.
+            before: all that was stored before this time: a datetime, a date, ISO 8601 text or seconds since 1970.
             dry_run: only say what would be removed.
+            purge: leave no byte of it in any file of the memory, which is written anew for that; alone it does so for
+                what was forgotten before.
 
         Raises:
-            InvalidInputError: nothing was named, a blank source, filters that cannot be read, ids together with
-                something else, or filters together with a source.
+            InvalidInputError: nothing was named, a blank source, filters or an age that cannot be read, ids together
+                with something else, or filters together with a source.
             NotFoundError: the memory holds no such id, source or scope, or nothing that meets the filters.
         """
-        return await self._knowledge.forget(ids, source=source, filters=filters, scope=_asking(scope), dry_run=dry_run)
+        return await self._knowledge.forget(
+            ids,
+            source=source,
+            filters=filters,
+            scope=_asking(scope),
+            before=before,
+            dry_run=dry_run,
+            purge=purge,
+        )
+
+    def confirm(self, ids: Sequence[str] | str) -> list[str]:
+        """Trust what an agent wrote by itself, and return those of the ids that were not trusted before.
+
+        Raises:
+            NotFoundError: the memory holds no such id; nothing was changed.
+        """
+        return self._knowledge.confirm(ids)
 
     async def reindex(self, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
         """Embed all that has no vector of this embedder, and build the indices anew.

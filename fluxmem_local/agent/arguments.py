@@ -11,6 +11,7 @@ import numpy as np
 
 from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.storage.checks import check_text
+from fluxmem_local.types import Origin
 
 __all__ = [
     "check_bound",
@@ -18,6 +19,7 @@ __all__ = [
     "check_flag",
     "check_function",
     "check_id",
+    "check_origin",
     "check_type",
     "listed",
     "listed_ids",
@@ -50,6 +52,17 @@ def check_id(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise InvalidInputError(f"{name}={value!r:.200} is no id; ids are texts, such as add_knowledge returns")
     check_text(value, name)
+
+
+def check_origin(name: str, value: Any) -> Origin:
+    """Return who added something.
+
+    Raises:
+        InvalidInputError: it is nobody known.
+    """
+    if not isinstance(value, str) or value not in tuple(Origin):
+        raise InvalidInputError(f"{name}={value!r:.200} is nobody known; give one of {', '.join(Origin)}")
+    return Origin(value)
 
 
 def listed(name: str, values: Any, of: str) -> list[Any]:

@@ -39,6 +39,10 @@ class CheckedEmbedder(BaseEmbedder):
         """Name the wrapped embedder's weights."""
         return self.inner.fingerprint
 
+    def clear_cache(self) -> None:
+        """Drop what the wrapped embedder keeps of texts that were embedded before."""
+        self.inner.clear_cache()
+
     async def embed_text(self, text: str) -> FloatArray:
         """Embed one text: shape ``(dimension,)``, unit length.
 

@@ -12,12 +12,14 @@ from fluxmem_local.graph import DistillEdge, EpisodicNode, Node, ProceduralNode,
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore, Receipt, Transaction
 from fluxmem_local.results import ByKey
+from fluxmem_local.stages.rescoring import rescored
 from fluxmem_local.storage.checks import check_text
 from fluxmem_local.storage.filters import check_filters
+from fluxmem_local.storage.times import Time, period
 from fluxmem_local.text import HEADINGS, chunk_document, content_key, is_blank, is_markdown
-from fluxmem_local.types import Layer, Scope
+from fluxmem_local.types import FloatArray, Layer, Origin, Scope
 
-from .arguments import check_flag, check_function, check_id, listed, listed_ids
+from .arguments import check_flag, check_function, check_id, check_origin, listed, listed_ids
 from .embedding import given_vector
 
 __all__ = ["IngestReport", "Knowledge"]
@@ -59,6 +61,7 @@ class Knowledge:
         metadata: Mapping[str, Any] | None,
         scope: Scope,
         markdown: bool | None = None,
+        added_by: Origin | str = Origin.USER,
     ) -> list[str]:
         """Store a text as facts of at most ``chunk_size`` characters, and return their ids in the text's order.
 
@@ -76,6 +79,7 @@ class Knowledge:
         if markdown is None:
             markdown = is_markdown(source)
         check_flag("markdown", markdown)
+        origin = check_origin("added_by", added_by)
         facts = [
             SemanticNode(
                 content=chunk.content,
@@ -83,6 +87,7 @@ class Knowledge:
                 chunk_index=index,
                 metadata={**({HEADINGS: chunk.headings} if chunk.headings else {}), **(metadata or {})},
                 scope=scope,
+                added_by=origin,
             )
             for index, chunk in enumerate(chunk_document(text, chunk_size, markdown=markdown))
         ]
@@ -137,8 +142,10 @@ class Knowledge:
                 on_progress(len(part))
         return await asyncio.to_thread(self._ingest, source, facts, ready, earlier, digest, scope)
 
-    async def update(self, id: str, content: str) -> Node:
+    async def update(self, id: str, content: str, *, added_by: Origin | str = Origin.USER) -> Node:
         """Give a node new content; metadata, links and counts stay, the old content goes to its history.
+
+        Whoever wrote the new content counts as who added the node, but for episodes.
 
         Raises:
             NotFoundError: no node of this id.
@@ -146,10 +153,13 @@ class Knowledge:
         """
         check_id("id", id)
         check_content(content)
+        origin = check_origin("added_by", added_by)
         old = self._store.get(id)
         if content == old.content:
             return old
         new = _with_content(old, content)
+        if not isinstance(old, EpisodicNode):
+            new = replace(new, added_by=origin, confirmed_at=None)
         if self._embedder is not None:
             new = replace(new, embedding=await self._embedder.embed_text(content))
         await asyncio.to_thread(self._replace, new)
@@ -162,16 +172,21 @@ class Knowledge:
         source: str | None = None,
         filters: Mapping[str, Any] | None = None,
         scope: Scope | None = None,
+        before: Time | None = None,
         dry_run: bool = False,
+        purge: bool = False,
     ) -> Receipt:
-        """Remove nodes with all that hangs on them: by ids, or by source or filters, within a scope or in all.
+        """Remove nodes with all that hangs on them: by ids, or by source or filters, scope and age.
+
+        What quoted them and lost words is embedded anew, and skills that lost a source are scored anew.
 
         Raises:
-            InvalidInputError: nothing was named, a blank source, filters that cannot be read, ids together with
-                something else, or filters together with a source.
+            InvalidInputError: nothing was named, a blank source, filters or an age that cannot be read, ids together
+                with something else, or filters together with a source.
             NotFoundError: the memory holds no such id, source or scope, or nothing that meets the filters.
         """
         check_flag("dry_run", dry_run)
+        check_flag("purge", purge)
         if ids is not None:
             ids = listed_ids("ids", [ids] if isinstance(ids, str) else ids)
         if source is not None:
@@ -182,9 +197,46 @@ class Knowledge:
                     f"those, give their ids: [node.id for node in memory.store.select(source={source!r})]"
                 )
         check_filters(filters)
-        return await asyncio.to_thread(
-            self._store.forget, ids=ids, source=source, filters=filters, scope=scope, dry_run=dry_run
+        if before is not None:
+            period(before, "before")
+        receipt = await asyncio.to_thread(
+            self._store.forget,
+            ids=ids,
+            source=source,
+            filters=filters,
+            scope=scope,
+            before=before,
+            dry_run=dry_run,
+            purge=purge,
         )
+        if not dry_run:
+            await self.renew(receipt)
+        return receipt
+
+    async def renew(self, receipt: Receipt) -> None:
+        """Make anew what followed from what is gone: vectors of changed texts, and scores of skills."""
+        if self._embedder is not None:
+            self._embedder.clear_cache()
+        changed = self._store.get_many(sorted(self._store.present([id for id, _ in receipt.changed])))
+        bare = [node for node in changed if node.embedding is None]
+        skills = [node for node in changed if isinstance(node, ProceduralNode) and node.pems_score is None]
+        if bare and self._embedder is not None:
+            vectors = await self._embedder.embed_batch([node.content for node in bare])
+            await asyncio.to_thread(self._set_embeddings, [node.id for node in bare], vectors)
+        if skills:
+            await asyncio.to_thread(self._rescore, [node.id for node in skills])
+
+    def confirm(self, ids: Sequence[str] | str) -> list[str]:
+        """Trust what an agent wrote by itself; return those of the ids that were not trusted before.
+
+        Raises:
+            NotFoundError: the memory holds no such id; nothing was changed.
+        """
+        ids = listed_ids("ids", [ids] if isinstance(ids, str) else ids)
+        with self._store.transaction() as change:
+            doubted = [node.id for node in self._store.get_many(ids) if not node.trusted]
+            change.confirm(doubted)
+        return doubted
 
     async def _embedded(self, nodes: Sequence[Node]) -> list[Node]:
         for node in nodes:
@@ -203,6 +255,19 @@ class Knowledge:
         made = await self._embedder.embed_batch([nodes[position].content for position in missing])
         vectors = given | dict(zip(missing, made, strict=True))
         return [replace(node, embedding=vectors[position]) for position, node in enumerate(nodes)]
+
+    def _set_embeddings(self, ids: Sequence[str], vectors: FloatArray) -> None:
+        with self._store.transaction() as change:
+            # Somebody may have forgotten one of them meanwhile.
+            there = self._store.present(ids)
+            kept = [place for place, id in enumerate(ids) if id in there]
+            change.set_embeddings([ids[place] for place in kept], vectors[kept])
+
+    def _rescore(self, ids: Sequence[str]) -> None:
+        with self._store.transaction() as change:
+            for node in self._store.get_many(sorted(self._store.present(ids))):
+                if isinstance(node, ProceduralNode):
+                    change.replace(rescored(self._store, node))
 
     def _add(self, nodes: Sequence[Node]) -> list[str]:
         with self._store.transaction() as change:

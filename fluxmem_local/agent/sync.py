@@ -22,7 +22,8 @@ from fluxmem_local.stages.execution import ExecuteFn
 from fluxmem_local.storage.backup import BackupReport
 from fluxmem_local.storage.portable import ImportReport
 from fluxmem_local.storage.salvage import Salvaged
-from fluxmem_local.types import Layer, Scope
+from fluxmem_local.storage.times import Time
+from fluxmem_local.types import Layer, Origin, Scope
 
 from .agent import CONFIGURED, Configured, FluxMemAgent
 from .answering import Answer
@@ -144,9 +145,12 @@ class FluxMem:
         scope: _Scoped = None,
         *,
         markdown: bool | None = None,
+        added_by: Origin | str = Origin.USER,
     ) -> list[str]:
         """Store a text as facts and return their ids in the text's order."""
-        return self._wait(self._agent.add_knowledge(text, source, chunk_size, metadata, scope, markdown=markdown))
+        return self._wait(
+            self._agent.add_knowledge(text, source, chunk_size, metadata, scope, markdown=markdown, added_by=added_by)
+        )
 
     def add_knowledge_nodes(self, nodes: Sequence[Node]) -> list[str]:
         """Store nodes of any layer under their own ids, all or none."""
@@ -248,9 +252,13 @@ class FluxMem:
         feedback: str = "",
         used_ids: Sequence[str] = (),
         scope: _Scoped = None,
+        *,
+        added_by: Origin | str = Origin.AGENT,
     ) -> str:
         """Record a task that ran elsewhere and return its episode's id."""
-        return self._wait(self._agent.record_episode(task, trajectory, success, feedback, used_ids, scope))
+        return self._wait(
+            self._agent.record_episode(task, trajectory, success, feedback, used_ids, scope, added_by=added_by)
+        )
 
     def ask(self, question: str, *, scope: _Scoped = None, on_event: EventListener | None = None) -> Answer:
         """Answer a question from memory, checked against the facts it cites."""
@@ -292,9 +300,9 @@ class FluxMem:
         """Compare a skill's text with another version of it, or with that of a SKILL.md folder."""
         return self._agent.diff_skill(id, other, scope=scope)
 
-    def update(self, id: str, content: str) -> Node:
+    def update(self, id: str, content: str, *, added_by: Origin | str = Origin.USER) -> Node:
         """Give a node new content, embedded anew."""
-        return self._wait(self._agent.update(id, content))
+        return self._wait(self._agent.update(id, content, added_by=added_by))
 
     def forget(
         self,
@@ -303,10 +311,20 @@ class FluxMem:
         source: str | None = None,
         filters: Mapping[str, Any] | None = None,
         scope: _Scoped = None,
+        before: Time | None = None,
         dry_run: bool = False,
+        purge: bool = False,
     ) -> Receipt:
-        """Remove nodes with all that hangs on them: by ids, or by source or filters, within a scope or in all."""
-        return self._wait(self._agent.forget(ids, source=source, filters=filters, scope=scope, dry_run=dry_run))
+        """Remove nodes with all that was derived from them: by ids, or by source or filters, scope and age."""
+        return self._wait(
+            self._agent.forget(
+                ids, source=source, filters=filters, scope=scope, before=before, dry_run=dry_run, purge=purge
+            )
+        )
+
+    def confirm(self, ids: Sequence[str] | str) -> list[str]:
+        """Trust what an agent wrote by itself."""
+        return self._agent.confirm(ids)
 
     def reindex(self, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
         """Embed all that has no vector of this embedder, and build the indices anew."""

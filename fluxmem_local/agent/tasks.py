@@ -19,9 +19,9 @@ from fluxmem_local.stages.settlement import settle_success, settle_without_succe
 from fluxmem_local.storage.checks import check_text
 from fluxmem_local.storage.owner_process import OWNER, this_process
 from fluxmem_local.text import is_blank
-from fluxmem_local.types import Scope
+from fluxmem_local.types import Origin, Scope
 
-from .arguments import check_flag, check_function, listed, listed_ids
+from .arguments import check_flag, check_function, check_origin, listed, listed_ids
 from .results import TaskResult
 
 __all__ = ["TaskRunner"]
@@ -118,6 +118,7 @@ class TaskRunner:
         feedback: str = "",
         used_ids: Sequence[str] = (),
         scope: Scope | Mapping[str, str | None] | None = None,
+        added_by: Origin | str = Origin.AGENT,
     ) -> str:
         """Record a task that ran elsewhere, with the nodes it used, and return its episode's id.
 
@@ -137,6 +138,7 @@ class TaskRunner:
             success=bool(success),
             status="succeeded" if success else "failed",
             feedback=feedback,
+            added_by=check_origin("added_by", added_by),
         )
         with self._store.transaction() as transaction:
             transaction.add_nodes([episode])

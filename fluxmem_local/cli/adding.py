@@ -13,8 +13,9 @@ import click
 
 from fluxmem_local.agent.knowledge import IngestReport
 from fluxmem_local.errors import FluxMemError, ImportFormatError, InvalidInputError, ModelError, StorageError
-from fluxmem_local.types import Scope
+from fluxmem_local.types import Origin, Scope
 
+from .conditions import added_by_option
 from .output import BAD_INPUT, note, print_json
 from .progress import progress
 from .session import Session, Verb, scope_options
@@ -47,6 +48,7 @@ def init(session: Session) -> None:
 @click.option("--chunk-size", type=int, help="Characters of a fact at most; else the setting chunk_size.")
 @click.option("--metadata", metavar="JSON", help="A JSON object that each fact's metadata begins with.")
 @click.option("--jsonl", is_flag=True, help="Read as JSON Lines whatever the suffix, stdin too.")
+@added_by_option
 @scope_options
 @click.pass_obj
 def add(
@@ -56,6 +58,7 @@ def add(
     chunk_size: int | None,
     metadata: str | None,
     jsonl: bool,
+    added_by: str,
     scope: Scope | None,
 ) -> None:
     """Add files, folders with all below them, or stdin (-) to the memory.
@@ -84,6 +87,7 @@ def add(
         "metadata": _json_object(metadata),
         "source": source,
         "lines": jsonl or None,
+        "added_by": Origin(added_by),
     }
     reports: list[IngestReport] = []
     errors: list[str] = []

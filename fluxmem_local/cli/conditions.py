@@ -10,8 +10,9 @@ import click
 import regex
 
 from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.types import Origin
 
-__all__ = ["as_of_option", "filter_option"]
+__all__ = ["added_by_option", "as_of_option", "filter_option"]
 
 _OPERATORS = {"=": None, "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 _FILTER = regex.compile(
@@ -39,6 +40,18 @@ def as_of_option(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="TIME",
         help="Ask about this moment, as 2026-05-31 or 2026-05-31T14:00+02:00: what was known then, and what held "
         "(valid_from and valid_to in the metadata). 'any' asks for all, whenever it holds.  [default: now]",
+    )(function)
+
+
+def added_by_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb --added-by, which it gets as ``added_by``: user or agent."""
+    return click.option(
+        "--added-by",
+        type=click.Choice([str(Origin.USER), str(Origin.AGENT)]),
+        default=str(Origin.USER),
+        show_default=True,
+        help="Who says it. An agent's own word counts less, and is marked, until it is confirmed: by a task that "
+        "succeeds with it, by `confirm`, or by your adding the same.",
     )(function)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from fluxmem_local.errors import BlankTextError, ImportFormatError, InvalidInputError
 from fluxmem_local.graph import SemanticNode
 from fluxmem_local.text import HEADINGS, chunk_document, is_blank, is_markdown
-from fluxmem_local.types import Scope
+from fluxmem_local.types import Origin, Scope
 
 __all__ = ["STDIN", "Found", "Source", "find_files", "read_source", "readable_name"]
 
@@ -87,6 +87,7 @@ def read_source(
     metadata: Mapping[str, Any],
     source: str | None = None,
     lines: bool | None = None,
+    added_by: Origin = Origin.USER,
 ) -> Source:
     """Read one file's bytes as facts.
 
@@ -98,6 +99,7 @@ def read_source(
         metadata: what each fact's metadata begins with.
         source: the facts' source.
         lines: whether it is JSON Lines; None: by the suffix.
+        added_by: who says it.
 
     Raises:
         BlankTextError: the file has no visible character.
@@ -125,6 +127,7 @@ def read_source(
                         **record.get("metadata", {}),
                     },
                     scope=scope,
+                    added_by=added_by,
                     **own_id,
                 )
             )

@@ -26,7 +26,7 @@ from .session import Session, Verb, read_file, read_text, scope_options
 
 __all__ = ["COMMANDS"]
 
-_RECORD_KEYS = frozenset({"task", "trajectory", "success", "feedback", "used_ids", "scope"})
+_RECORD_KEYS = frozenset({"task", "trajectory", "success", "feedback", "used_ids", "scope", "added_by"})
 
 
 @click.command(cls=Verb)
@@ -95,7 +95,8 @@ def record(session: Session, file: str, scope: Scope | None) -> None:
     """Record an episode that was lived elsewhere, from the JSON in FILE (- for stdin).
 
     The JSON is {"task": ..., "success": true, "trajectory": [["observation", "action"], ...], "feedback": ...,
-    "used_ids": [...], "scope": {"user": ...}}; task and success must be there. used_ids are the memories it used.
+    "used_ids": [...], "scope": {"user": ...}, "added_by": "agent"}; task and success must be there. used_ids are the
+    memories it used, added_by is agent or user.
 
     \b
     Example:
@@ -130,6 +131,7 @@ def _episode(file: str, text: str) -> dict[str, Any]:
         "feedback": str,
         "used_ids": list,
         "scope": dict,
+        "added_by": str,
     }
     for key in ("task", "success"):
         if key not in given:

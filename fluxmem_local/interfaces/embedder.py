@@ -33,6 +33,9 @@ class BaseEmbedder(ABC):
         An agent closes the models that it made itself, not those it was given.
         """
 
+    def clear_cache(self) -> None:  # noqa: B027
+        """Drop what is kept of texts that were embedded before; the default keeps nothing."""
+
     @abstractmethod
     async def embed_text(self, text: str) -> FloatArray:
         """Embed one text: shape ``(dimension,)``."""

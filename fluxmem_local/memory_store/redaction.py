@@ -25,15 +25,16 @@ def redact(
     begin_revision: Callable[[], int],
     *,
     among: Collection[str] | None = None,
-) -> list[str]:
+) -> dict[str, str]:
     """Put a mark where episodes and skills quote, take forgotten ids out of their metadata; return whom it changed.
+
+    It says of each, by its id, whether it "quoted it" or only "named it".
 
     Histories of all nodes and the metadata of edges are cleaned, too. A changed content loses its vector, which belongs
     to what was said before. ``among`` limits it to these nodes.
     """
-    changed = [
-        row["id"] for row in _noted(connection, among) if _clean_node(connection, row, quotes, ids, begin_revision)
-    ]
+    told = ((row["id"], _clean_node(connection, row, quotes, ids, begin_revision)) for row in _noted(connection, among))
+    changed = {id: how for id, how in told if how is not None}
     if among is None:
         _clean_texts(connection, quotes, "versions", ("old_content", "reason"), "old_metadata")
         _clean_texts(connection, quotes, "edges", (), "metadata")
@@ -70,28 +71,27 @@ def _clean_node(
     quotes: Quotes,
     ids: Collection[str],
     begin_revision: Callable[[], int],
-) -> bool:
+) -> str | None:
     parts = (row["content"], row["payload"], row["metadata"])
     if not any(map(quotes.may_be_in, parts)) and not _may_name(row["metadata"], ids):
-        return False
+        return None
     what = f"node {row['id']!r}"
     payload, metadata = (decode_json(row[name], what) for name in ("payload", "metadata"))
-    cleaned = {
-        "content": quotes.redacted(row["content"]),
-        "payload": {name: value if name in _KEPT else _without(value, quotes, ids) for name, value in payload.items()},
-        "metadata": _without(metadata, quotes, ids),
-    }
-    if (cleaned["content"], cleaned["payload"], cleaned["metadata"]) == (row["content"], payload, metadata):
-        return False
-    columns: dict[str, Any] = {name: encode_json(cleaned[name], what) for name in ("payload", "metadata")}
-    if cleaned["content"] != row["content"]:
-        columns |= {"content": cleaned["content"]}
-        columns |= derived_columns(row["id"], cleaned["content"], None, begin_revision())
+    content = quotes.redacted(row["content"])
+    said = {name: value if name in _KEPT else _without(value, quotes, ()) for name, value in payload.items()}
+    noted = _without(metadata, quotes, ())
+    quoted = (content, said, noted) != (row["content"], payload, metadata)
+    noted = _without(noted, Quotes(()), ids)
+    if not quoted and noted == metadata:
+        return None
+    columns: dict[str, Any] = {"payload": encode_json(said, what), "metadata": encode_json(noted, what)}
+    if content != row["content"]:
+        columns |= {"content": content} | derived_columns(row["id"], content, None, begin_revision())
     connection.execute(
         f"UPDATE nodes SET {', '.join(f'{name} = :{name}' for name in columns)} WHERE key = :key",
         columns | {"key": row["key"]},
     )
-    return True
+    return "quoted it" if quoted else "named it"
 
 
 def _may_name(metadata: str, ids: Collection[str]) -> bool:

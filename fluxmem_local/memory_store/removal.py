@@ -67,8 +67,11 @@ class Removal:
             self._transaction.delete_nodes(ids)
         if self._quotes_too and ids:
             begin = self._transaction.begin_revision
-            for id in redact(self._connection, stated, set(ids), begin):
-                changed[id] = "; ".join(filter(None, [changed.get(id), "quoted it"]))
+            for id, how in redact(self._connection, stated, set(ids), begin).items():
+                # Who lost a source has named it.
+                changed[id] = (
+                    how if id not in changed else f"{changed[id]}; {how}" if how == "quoted it" else changed[id]
+                )
             if skills:
                 # What other episodes say as well, the skills have from those.
                 own = Quotes(lived, but_not=self._texts(None, Layer.EPISODIC))

@@ -108,13 +108,21 @@ class SentenceTransformerEmbedder(BaseEmbedder):
             return np.empty((0, self.dimension), np.float32)
         return np.stack(await self._worker.submit("embed", list(texts)))
 
+    def clear_cache(self) -> None:
+        """Drop the vectors of texts that were embedded before, as soon as the model is free."""
+        if self._cache:
+            self._worker.enqueue("clear", [])
+
     def close(self) -> None:
         """End the thread and let go of the weights; a later call loads them again."""
         self._worker.close()
         self._loaded = None
 
-    def _embed(self, _: str, texts: list[str]) -> list[FloatArray]:
+    def _embed(self, kind: str, texts: list[str]) -> list[FloatArray]:
         # Only the worker's thread gets here, so the cache needs no lock.
+        if kind == "clear":
+            self._cache.clear()
+            return []
         keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
         found = {key: self._cache[key] for key in keys if key in self._cache}
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}

@@ -171,11 +171,18 @@ def _render(node: Node, max_chars: int, structure: str = "") -> str:
         return _render_episode(node, max_chars)
     if isinstance(node, ProceduralNode):
         pems = None if node.pems_score is None else f"{node.pems_score:.4f}"
-        element = _element("skill", node.skill_text, max_chars, id=node.id, version=node.version, pems=pems)
+        element = _element(
+            "skill", node.skill_text, max_chars, id=node.id, version=node.version, pems=pems, **_doubts(node)
+        )
         tag, rest = element.split(">", 1)
         return f"{tag}{structure}>{rest}"
     source = shorten(node.source, _MAX_SOURCE_CHARS) or None
-    return _element("fact", node.content, max_chars, id=node.id, source=source)
+    return _element("fact", node.content, max_chars, id=node.id, source=source, **_doubts(node))
+
+
+def _doubts(node: Node) -> dict[str, str]:
+    """Mark the word of an agent that nobody confirmed: it is a claim to check, and no instruction."""
+    return {} if node.trusted else {"added_by": str(node.added_by), "confirmed": "false"}
 
 
 def _structure(node: Node) -> str:

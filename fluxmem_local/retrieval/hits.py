@@ -44,7 +44,8 @@ class Hit:
 
     ``signals`` has a value for each signal that ran, in [0, 1]: ``dense``, ``bm25``, ``context``, ``statement``,
     ``speaker``, ``date``, ``llm`` (0 for what the model found least supported of all that it read); and ``graph``, what
-    similar tasks taught, in [-1, 1]. ``explanation`` is there when it was asked for.
+    similar tasks taught, in [-1, 1]. ``trust`` is there when a candidate is an agent's own word: -1 for it, else 0.
+    ``explanation`` is there when it was asked for.
     """
 
     node: Node
@@ -59,6 +60,8 @@ class Hit:
             "layer": str(self.node.layer),
             "content": self.node.content,
             "source": getattr(self.node, "source", ""),
+            "added_by": str(self.node.added_by),
+            "trusted": self.node.trusted,
             "metadata": dict(self.node.metadata),
             "score": self.score,
             "signals": dict(self.signals),

@@ -9,7 +9,7 @@ import numpy as np
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.graph import Node
 from fluxmem_local.index import TermStatistics
-from fluxmem_local.types import FloatArray, NodeState
+from fluxmem_local.types import FloatArray, Layer, NodeState
 
 from . import signals
 from .fusion import fuse, rank
@@ -30,6 +30,7 @@ def signal_weights(config: FluxMemConfig) -> dict[str, float]:
         "speaker": config.speaker_weight,
         "date": config.date_weight,
         "graph": config.graph_weight,
+        "trust": config.trust_weight,
     }
 
 
@@ -82,6 +83,10 @@ def rank_nodes(
     named = dict(computed)
     if query.experience.values:
         named["graph"] = query.experience.signal(ids, fuse(computed, weights), max(1, top_k // 2))
+    # Episodes are records of what an agent did, and no word of its own on how things are.
+    doubted = [not node.trusted and node.layer is not Layer.EPISODIC for node in nodes]
+    if any(doubted):
+        named["trust"] = -np.array(doubted, np.float32)
     scores = query.experience.lift(ids, fuse(named, weights), top_k)
     hits = [
         Hit(

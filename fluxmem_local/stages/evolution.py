@@ -242,7 +242,7 @@ class _Judge:
             return replayed
         words = {word.key for word in words_of(text)}
         results: list[tuple[EpisodicNode | None, bool]] = [
-            (episode, bool(episode.success) and _covers(self._evidence.structure, words, episode.id))
+            (episode, bool(episode.success) and covers(self._evidence.structure, words, episode.id))
             for episode in sources
         ]
         known = {episode.id for episode in sources}
@@ -255,7 +255,7 @@ async def _replayed(replay_fn: ReplayFn, episode: EpisodicNode, skill: Procedura
     return bool(await result if inspect.isawaitable(result) else result)
 
 
-def _covers(structure: Skill, words: set[str], episode_id: str) -> bool:
+def covers(structure: Skill, words: set[str], episode_id: str) -> bool:
     """Tell whether an episode took the skill's steps, and a text with these words states those that it took.
 
     That is half of the steps at least, no more of them by an alternative than not: who does all in another way says

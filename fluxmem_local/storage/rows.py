@@ -88,7 +88,7 @@ def node_columns(node: Node, metadata: str, payload: str) -> dict[str, Any]:
         "count": fact.count,
         "created_at": float(node.created_at),
         "added_by": str(node.added_by),
-        "confirmed_at": node.confirmed_at,
+        "confirmed_at": None if node.confirmed_at is None else float(node.confirmed_at),
         "metadata": metadata,
         "content": node.content,
         "payload": payload,

@@ -75,6 +75,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, set[str]]]] = {
             "metadata": {"a": 1},
             "scope": {"user": "ada"},
             "markdown": None,
+            "added_by": "user",
         },
         {
             "text": VISIBLE,
@@ -145,7 +146,14 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, set[str]]]] = {
         },
     ),
     "record_episode": (
-        {"task": "pay", "trajectory": [("a", "b")], "success": True, "feedback": "", "used_ids": ["f"]},
+        {
+            "task": "pay",
+            "trajectory": [("a", "b")],
+            "success": True,
+            "feedback": "",
+            "used_ids": ["f"],
+            "added_by": "agent",
+        },
         {"task": VISIBLE, "trajectory": {"[]"}, "success": {"True"}, "feedback": ANY_TEXT, "used_ids": {"[]"}},
     ),
     "ask": ({"question": "lease", "on_event": None}, {"question": VISIBLE, "on_event": CALLABLE}),
@@ -166,11 +174,28 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, set[str]]]] = {
     ),
     "import_skills": ({"folder": "absent"}, {}),
     "diff_skill": ({"id": "f", "other": None}, {}),
-    "update": ({"id": "f", "content": "The lease ends in June."}, {"content": VISIBLE}),
+    "update": ({"id": "f", "content": "The lease ends in June.", "added_by": "user"}, {"content": VISIBLE}),
+    "confirm": ({"ids": ["f"]}, {"ids": {"[]"}}),
     # Without ids, the source named beside them is one of its own.
     "forget": (
-        {"ids": ["f"], "source": None, "filters": None, "scope": None, "dry_run": False},
-        {"ids": {"[]"}, "source": ABSENT, "filters": ABSENT, "scope": ABSENT, "dry_run": {"True"}},
+        {
+            "ids": ["f"],
+            "source": None,
+            "filters": None,
+            "scope": None,
+            "before": None,
+            "dry_run": False,
+            "purge": False,
+        },
+        {
+            "ids": {"[]"},
+            "source": ABSENT,
+            "filters": ABSENT,
+            "scope": ABSENT,
+            "before": ABSENT,
+            "dry_run": {"True"},
+            "purge": {"True"},
+        },
     ),
     "reindex": ({"on_progress": None}, {"on_progress": CALLABLE}),
     "undo": ({"edit_id": "nothing"}, {}),
@@ -304,6 +329,8 @@ OF_ALL_NODES = {
     "scope": set(),
     "state": set(),
     "variant_of": ABSENT,
+    "added_by": set(),
+    "confirmed_at": {"5", "-1", "1.5", "2**70", *ABSENT},
 }
 NODE_FIELDS = [(kind, name) for kind in NODES for name in (*OF_ALL_NODES, *NODES[kind])]
 
