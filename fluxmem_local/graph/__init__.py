@@ -1,7 +1,7 @@
 """G = (V, E): nodes, edges and edits as values, and the rules they obey."""
 
 from .cases import Case, read_values, sought_slots
-from .edges import DistillEdge, Edge, GroundEdge, StepLinkEdge, edge_may_join
+from .edges import EDGE_KINDS, DistillEdge, Edge, GroundEdge, StepLinkEdge, edge_may_join
 from .edits import Edit
 from .nodes import (
     ANSWERED,
@@ -20,6 +20,7 @@ from .templates import bind, fill, slots_in
 
 __all__ = [
     "ANSWERED",
+    "EDGE_KINDS",
     "EPISODE_STATUSES",
     "Alternative",
     "Case",

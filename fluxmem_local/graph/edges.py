@@ -11,7 +11,7 @@ from fluxmem_local.types import Layer
 
 from .nodes import new_id
 
-__all__ = ["DistillEdge", "Edge", "EdgeKind", "GroundEdge", "StepLinkEdge", "edge_may_join"]
+__all__ = ["EDGE_KINDS", "DistillEdge", "Edge", "EdgeKind", "GroundEdge", "StepLinkEdge", "edge_may_join"]
 
 EdgeKind: TypeAlias = str
 
@@ -62,6 +62,7 @@ _ENDS: dict[EdgeKind, tuple[Layer, Layer] | None] = {
     DistillEdge.kind: (Layer.EPISODIC, Layer.PROCEDURAL),
     StepLinkEdge.kind: None,
 }
+EDGE_KINDS = tuple(_ENDS)
 
 
 def edge_may_join(kind: EdgeKind, source: Layer, target: Layer) -> bool:

@@ -49,7 +49,9 @@ def take_over(connection: sqlite3.Connection, keep: str, drop: str) -> None:
         (keep, drop),
     )
     run(
-        "UPDATE nodes SET count = count + (SELECT count FROM nodes WHERE id = ?) WHERE id = ? AND layer = 'semantic'",
+        # A reshaped version was stated by nobody.
+        "UPDATE nodes SET count = count + (SELECT coalesce(sum(times), 0) FROM mentions WHERE node_id = ?) "
+        "WHERE id = ? AND layer = 'semantic'",
         (drop, keep),
     )
     said = run("SELECT added_by, confirmed_at, created_at FROM nodes WHERE id = ?", (drop,)).fetchone()

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 
 import numpy as np
 
-from fluxmem_local.errors import MemoryDamagedError
-from fluxmem_local.graph import EpisodicNode, Node
+from fluxmem_local.errors import FluxMemError, InvalidInputError, MemoryDamagedError
+from fluxmem_local.graph import EDGE_KINDS, EpisodicNode, Node
 from fluxmem_local.graph.invariants import edge_problems, node_problems
 from fluxmem_local.index import HNSWVectorStore
-from fluxmem_local.storage.codec import EDGE_COLUMNS, NODE_COLUMNS, edge_from_row, node_from_row, vector_of
+from fluxmem_local.storage.checks import check_edge, check_node
+from fluxmem_local.storage.codec import (
+    EDGE_COLUMNS,
+    NODE_COLUMNS,
+    content_sum,
+    edge_from_row,
+    node_from_row,
+    vector_of,
+)
 from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.rows import generation_of, stored_dimension
 from fluxmem_local.text import content_key, tokenize
@@ -26,22 +33,12 @@ from .layer_index import LayerIndex
 from .lookups import differing_lookups, renew_lookups
 from .receipts import VerifyReport
 from .reembedding import Coming, coming
+from .row_checks import COUNTED, NEXT_REVISION, Repair, deleting, row_findings, running
 
 __all__ = ["verify"]
 
 _UNIT_ERROR = 1e-4
 _SAME = 1e-5
-# (table, column) that must hold an id of `nodes`
-_REFERENCES = (
-    ("edges", "source_id"),
-    ("edges", "target_id"),
-    ("outcomes", "node_id"),
-    ("outcomes", "episode_id"),
-    ("mentions", "node_id"),
-    ("versions", "node_id"),
-)
-
-_Repair = Callable[[sqlite3.Connection], None]
 
 
 def verify(database: Database, indices: Mapping[Layer, LayerIndex], *, fix: bool) -> VerifyReport:
@@ -58,7 +55,7 @@ def verify(database: Database, indices: Mapping[Layer, LayerIndex], *, fix: bool
         checks.database(connection)
         checks.nodes(connection)
         checks.lookups(connection)
-        checks.references(connection)
+        checks.rows(connection)
         checks.edges(connection)
         dead, _ = find_dead_tasks(connection, now=time.time())
         underway = coming(connection)
@@ -102,9 +99,9 @@ def _told(underway: Coming | None, num_nodes: int) -> list[str]:
 
 class _Checks:
     def __init__(self) -> None:
-        self.counts = {"nodes": 0, "edges": 0, "vectors": 0, "words": 0, "references": 0}
+        self.counts = {"nodes": 0, "edges": 0, "vectors": 0, "words": 0}
         self.problems: list[str] = []
-        self.repairs: list[tuple[str, _Repair]] = []
+        self.repairs: list[tuple[str, Repair]] = []
         self.stale: list[LayerIndex] = []
         self._nodes: dict[str, Layer] = {}
         self._vectors: dict[str, dict[str, bytes]] = {layer: {} for layer in Layer}
@@ -130,54 +127,49 @@ class _Checks:
         for row in rows:
             self.counts["nodes"] += 1
             self._embedding(row, dimension)
+            self._sums(row)
+            with suppress(ValueError):
+                # Damaged or not, it is there, and what leads to it stays.
+                self._nodes[row["id"]] = Layer(row["layer"])
             try:
                 node = node_from_row({**dict(row), "embedding": None})
-            except MemoryDamagedError as error:
+                check_node(node)
+            except (MemoryDamagedError, FluxMemError) as error:
                 self._broken.add(row["layer"])
                 self.problems.append(str(error))
                 continue
-            self._nodes[node.id] = node.layer
             self._derived(node, row)
             for problem in node_problems(node, row["trial_of"], self._running):
                 trial = not isinstance(node, EpisodicNode) or "trial" in problem
-                self._wrong(problem, _deleting("nodes", node.id, node.layer) if trial else None)
+                self._wrong(problem, deleting(node.id, node.layer) if trial else None)
 
     def lookups(self, connection: sqlite3.Connection) -> None:
         for id in differing_lookups(connection):
             self._wrong(f"node {id} is not found by the metadata that it has", partial(renew_lookups, id=id))
 
-    def references(self, connection: sqlite3.Connection) -> None:
-        for table, column in _REFERENCES:
-            rows = connection.execute(
-                f"SELECT DISTINCT {column} AS id FROM {table} WHERE {column} NOT IN (SELECT id FROM nodes)"
-            ).fetchall()
-            self.counts["references"] += 1
-            for row in rows:
-                self._wrong(
-                    f"{table} name node {row['id']}, which is not there",
-                    _running(f"DELETE FROM {table} WHERE {column} = ?", row["id"]),
-                )
-        for row in connection.execute(
-            "SELECT id, variant_of FROM nodes WHERE variant_of IS NOT NULL AND variant_of NOT IN (SELECT id FROM nodes)"
-        ).fetchall():
-            self._wrong(
-                f"node {row['id']} is a version of {row['variant_of']}, which is not there",
-                _running("UPDATE nodes SET variant_of = NULL WHERE id = ?", row["id"]),
-            )
-        for row in connection.execute(
-            "SELECT nodes.id, entry.value AS episode FROM nodes, json_each(payload, '$.source_episode_ids') AS entry "
-            "WHERE layer = 'procedural' AND json_valid(payload) AND entry.value NOT IN (SELECT id FROM nodes)"
-        ).fetchall():
-            self._wrong(
-                f"skill {row['id']} names episode {row['episode']}, which is not there",
-                _without_episode(row["id"], row["episode"]),
-            )
+    def rows(self, connection: sqlite3.Connection) -> None:
+        for table in COUNTED:
+            self.counts[table] = connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+        for problem, repair in row_findings(connection):
+            self._wrong(problem, repair)
 
     def edges(self, connection: sqlite3.Connection) -> None:
         for row in connection.execute(f"SELECT {EDGE_COLUMNS} FROM edges ORDER BY key"):
             self.counts["edges"] += 1
-            for problem in edge_problems(edge_from_row(row), self._nodes, self._running):
-                self._wrong(problem, _running("DELETE FROM edges WHERE id = ?", row["id"]))
+            for problem in self._edge_problems(row):
+                self._wrong(problem, running("DELETE FROM edges WHERE id = ?", row["id"]))
+
+    def _edge_problems(self, row: sqlite3.Row) -> Iterator[str]:
+        if row["kind"] not in EDGE_KINDS:
+            yield f"edge {row['id']}: {row['kind']!r} is no kind of edge"
+            return
+        try:
+            edge = edge_from_row(row)
+            check_edge(edge)
+        except (MemoryDamagedError, InvalidInputError) as error:
+            yield str(error)
+        else:
+            yield from edge_problems(edge, self._nodes, self._running)
 
     def index(self, connection: sqlite3.Connection, index: LayerIndex) -> None:
         if index.layer in self._broken:
@@ -202,6 +194,12 @@ class _Checks:
         words, terms = index.words(connection), self._terms[index.layer]
         self.counts["words"] += len(words)
         self.problems += [f"the {index.layer} words lack node {id}" for id in terms if id not in words]
+        lengths = words.statistics((), list(terms)).lengths
+        self.problems += [
+            f"the {index.layer} words of node {id} are not those of its content"
+            for (id, length), indexed in zip(terms.items(), lengths, strict=True)
+            if id in words and indexed != length
+        ]
         if len(words) != len(terms):
             self.problems.append(f"the {index.layer} words are of {len(words)} texts, there are {len(terms)} nodes")
         found = self.problems[before:]
@@ -216,7 +214,7 @@ class _Checks:
             values = ("\n".join(terms), content_key(node.content), node.id)
             self._wrong(
                 f"the words of node {node.id} are not those of its content",
-                _running(
+                running(
                     "UPDATE nodes SET terms = ?, content_key = ?, rev = (SELECT value + 1 FROM meta WHERE "
                     "key = 'generation') WHERE id = ?",
                     *values,
@@ -241,43 +239,27 @@ class _Checks:
         self._broken.add(row["layer"])
         self._wrong(
             problem,
-            _running(
-                "UPDATE nodes SET embedding = NULL, rev = (SELECT value + 1 FROM meta WHERE key = 'generation') "
-                "WHERE key = ?",
+            running(
+                f"UPDATE nodes SET embedding = NULL, vector_sum = NULL, rev = {NEXT_REVISION} WHERE key = ?",
                 row["key"],
             ),
         )
 
-    def _wrong(self, problem: str, repair: _Repair | None) -> None:
+    def _sums(self, row: sqlite3.Row) -> None:
+        if row["content_sum"] is not None and (row["vector_sum"] is None) == (row["embedding"] is None):
+            return
+        self._broken.add(row["layer"])
+        self._wrong(
+            f"node {row['id']} has no checksum, so that its vector may be of another text",
+            running(
+                "UPDATE nodes SET content_sum = ?, embedding = NULL, vector_sum = NULL, "
+                f"rev = {NEXT_REVISION} WHERE key = ?",
+                content_sum(row["id"], row["content"]),
+                row["key"],
+            ),
+        )
+
+    def _wrong(self, problem: str, repair: Repair | None) -> None:
         self.problems.append(problem)
         if repair is not None:
             self.repairs.append((problem, repair))
-
-
-def _running(sql: str, *values: object) -> _Repair:
-    def repair(connection: sqlite3.Connection) -> None:
-        connection.execute(sql, values)
-
-    return repair
-
-
-def _deleting(table: str, id: str, layer: Layer) -> _Repair:
-    def repair(connection: sqlite3.Connection) -> None:
-        connection.execute(
-            "INSERT OR REPLACE INTO deleted SELECT ?, ?, value + 1 FROM meta WHERE key = 'generation'", (id, str(layer))
-        )
-        connection.execute(f"DELETE FROM {table} WHERE id = ?", (id,))
-
-    return repair
-
-
-def _without_episode(id: str, episode: str) -> _Repair:
-    def repair(connection: sqlite3.Connection) -> None:
-        payload = json.loads(connection.execute("SELECT payload FROM nodes WHERE id = ?", (id,)).fetchone()[0])
-        payload["source_episode_ids"] = [each for each in payload["source_episode_ids"] if each != episode]
-        connection.execute(
-            "UPDATE nodes SET payload = ? WHERE id = ?",
-            (json.dumps(payload, ensure_ascii=False, separators=(",", ":")), id),
-        )
-
-    return repair

@@ -128,6 +128,7 @@ class Importer:
         if not ended:
             raise _bad(number + 1, "the end line is missing, so the file is cut off")
         self._check_originals()
+        self._add_mentions()
         take_in(self._connection, self._refusals)
         return ImportReport(**self._counts, num_forgotten=self._left_out.num_forgotten)
 
@@ -322,6 +323,15 @@ class Importer:
         if isinstance(value, list):
             return [self._renamed(each) for each in value]
         return value
+
+    def _add_mentions(self) -> None:
+        """Let facts that came without a word on where they were seen be seen in their source."""
+        self._connection.execute(
+            "INSERT INTO mentions SELECT id, source, chunk_index, count, created_at FROM nodes "
+            f"WHERE layer = 'semantic' AND variant_of IS NULL AND state != 'trial' AND id {IN_LIST} "
+            "AND id NOT IN (SELECT node_id FROM mentions)",
+            (json.dumps(list(self._new)),),
+        )
 
     def _check_originals(self) -> None:
         for place, id, original in self._pending:
