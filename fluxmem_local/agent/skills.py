@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import hashlib
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +16,13 @@ from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.results import ByKey
 from fluxmem_local.stages.unsafe import unsafe_lines
-from fluxmem_local.storage.codec import scope_key
 from fluxmem_local.storage.records import ELSEWHERE
-from fluxmem_local.storage.skill_md import MOST_BYTES, read_skill, skill_slug, write_skill
-from fluxmem_local.text import content_key, is_blank
+from fluxmem_local.storage.skill_md import write_skill
+from fluxmem_local.text import content_key
 from fluxmem_local.types import Layer, NodeState, Scope
 
 from .sight import node_seen
+from .skill_folders import APPROVED, folder_of, read_skill_in, read_skills, write_skill_file
 
 __all__ = [
     "SkillsExport",
@@ -36,10 +34,6 @@ __all__ = [
     "is_approved",
     "skill_seen",
 ]
-
-_FILE = "SKILL.md"
-_APPROVED = "approved"
-_MOST_FOLDERS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +70,7 @@ def skill_seen(store: MemoryStore, id: str, scope: Scope | None) -> ProceduralNo
 
 def is_approved(skill: ProceduralNode) -> bool:
     """Tell whether somebody approved this version of a skill."""
-    approved = skill.metadata.get(_APPROVED)
+    approved = skill.metadata.get(APPROVED)
     return isinstance(approved, Mapping) and approved.get("version") == skill.version
 
 
@@ -89,9 +83,9 @@ def approve_skill(store: MemoryStore, id: str, *, approved: bool, scope: Scope |
     """
     with store.transaction() as change:
         skill = skill_seen(store, id, scope)
-        metadata = {name: value for name, value in skill.metadata.items() if name != _APPROVED}
+        metadata = {name: value for name, value in skill.metadata.items() if name != APPROVED}
         if approved:
-            metadata[_APPROVED] = {"version": skill.version, "at": time.time()}
+            metadata[APPROVED] = {"version": skill.version, "at": time.time()}
         skill = replace(skill, metadata=metadata)
         change.replace(skill, reason="approved" if approved else "approval taken back")
     return skill
@@ -120,10 +114,10 @@ def export_skills(
                 why = f"version {skill.version} is not approved; run: fluxmem skills approve {skill.id}"
                 left_out.append((skill.id, why))
                 continue
-            target = _folder_of(folder, skill)
+            target = folder_of(folder, skill)
             lines = unsafe_lines(skill)
             target.mkdir(parents=True, exist_ok=True)
-            _write_whole(target / _FILE, write_skill(skill, folder=target.name, unsafe=lines))
+            write_skill_file(target, write_skill(skill, folder=target.name, unsafe=lines))
             written.append((skill.id, str(target)))
             if lines:
                 unsafe[skill.id] = tuple(lines)
@@ -152,7 +146,7 @@ async def import_skills(
     Raises:
         ImportFormatError: a file that cannot be read; nothing was imported then.
     """
-    given = await asyncio.to_thread(_read_all, folder, scope)
+    given = await asyncio.to_thread(read_skills, folder, scope)
     vectors: dict[str, Any] = {}
     if embedder is not None and given:
         rows = await embedder.embed_batch([skill.content for skill in given])
@@ -175,7 +169,7 @@ def diff_skill(store: MemoryStore, id: str, other: int | Path | None, *, scope: 
     """
     skill = skill_seen(store, id, scope)
     if isinstance(other, Path):
-        there = _read_one(other / _FILE, other, None)
+        there = read_skill_in(other)
         before, name = there.skill_text, str(other)
     else:
         past = {version.version: version.skill_text for version in skill.version_history}
@@ -194,75 +188,6 @@ def _version_before(skill: ProceduralNode) -> int:
     """Return the version that the present one replaced: those that were only tried do not count."""
     replaced = [past.version for past in skill.version_history if past.ended_because.startswith("replaced")]
     return replaced[-1] if replaced else skill.version
-
-
-def _folder_of(folder: Path, skill: ProceduralNode) -> Path:
-    """Choose a skill's folder: by its name, and with its id where another skill has that one."""
-    slug = skill_slug(skill)
-    file = folder / slug / _FILE
-    if file.is_file():
-        try:
-            there = read_skill(_text_of(file), str(file))
-        except ImportFormatError:
-            there = ("", "")
-        if not isinstance(there, ProceduralNode) or there.id != skill.id:
-            return folder / f"{slug[:40].strip('-')}-{hashlib.sha256(skill.id.encode()).hexdigest()[:12]}"
-    return folder / slug
-
-
-def _write_whole(path: Path, text: str) -> None:
-    half = path.with_name(f".{path.name}.half")
-    try:
-        half.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(half, path)
-    except BaseException:
-        half.unlink(missing_ok=True)
-        raise
-
-
-def _read_all(folder: Path, scope: Scope | None) -> list[ProceduralNode]:
-    if not folder.is_dir():
-        raise ImportFormatError(f"{folder} is no folder; name one with a SKILL.md in it, or with such folders")
-    files = [folder / _FILE] if (folder / _FILE).exists() else sorted(folder.glob(f"*/{_FILE}"))
-    if len(files) > _MOST_FOLDERS:
-        raise ImportFormatError(f"{folder} has more than {_MOST_FOLDERS} skills; import its folders in parts")
-    if not files:
-        raise ImportFormatError(f"{folder}: there is no SKILL.md in it, nor in its folders")
-    found: dict[str, ProceduralNode] = {}
-    for file in files:
-        skill = _read_one(file, folder, scope)
-        if skill.id in found:
-            raise ImportFormatError(f"{file}: its id {skill.id!r} is that of another skill in {folder}")
-        found[skill.id] = skill
-    return list(found.values())
-
-
-def _read_one(file: Path, folder: Path, scope: Scope | None) -> ProceduralNode:
-    inside = file.resolve()
-    if folder.resolve() not in inside.parents:
-        raise ImportFormatError(f"{file} leads out of {folder}; copy it there")
-    read = read_skill(_text_of(file), str(file))
-    if isinstance(read, ProceduralNode):
-        if is_blank(read.skill_text):
-            raise ImportFormatError(f"{file}: its instructions are blank")
-        metadata = {name: value for name, value in read.metadata.items() if name != _APPROVED}
-        state = NodeState.ACTIVE if read.state is NodeState.TRIAL else read.state
-        return replace(read, metadata=metadata, state=state, scope=read.scope if scope is None else scope)
-    name, text = read
-    whose = scope if scope is not None else Scope()
-    id = hashlib.sha256(f"skill\n{scope_key(whose)}\n{name}".encode()).hexdigest()[:32]
-    return ProceduralNode(id=id, skill_text=text, scope=whose, metadata={"name": name, ELSEWHERE: []})
-
-
-def _text_of(file: Path) -> str:
-    try:
-        if file.stat().st_size > MOST_BYTES:
-            raise ImportFormatError(f"{file} has more than {MOST_BYTES // 1024**2} MiB; no skill is as long as that")
-        return file.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ImportFormatError(f"{file}: byte {error.start} is not UTF-8") from None
-    except OSError as error:
-        raise ImportFormatError(f"{file} cannot be read: {error.strerror or error}") from None
 
 
 def _take_in(store: MemoryStore, given: Sequence[ProceduralNode], vectors: Mapping[str, Any]) -> SkillsImport:

@@ -1,0 +1,108 @@
+"""Folders of skills: where each goes, and reading what others hand over."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from fluxmem_local.errors import ImportFormatError
+from fluxmem_local.graph import ProceduralNode
+from fluxmem_local.storage.codec import scope_key
+from fluxmem_local.storage.records import ELSEWHERE
+from fluxmem_local.storage.skill_md import MOST_BYTES, read_skill, skill_slug
+from fluxmem_local.text import is_blank
+from fluxmem_local.types import NodeState, Scope
+
+__all__ = ["APPROVED", "folder_of", "read_skill_in", "read_skills", "write_skill_file"]
+
+# The metadata key of an approval, which no file can bring along.
+APPROVED = "approved"
+_FILE = "SKILL.md"
+_MOST_FOLDERS = 10_000
+
+
+def folder_of(folder: Path, skill: ProceduralNode) -> Path:
+    """Choose a skill's folder: by its name, and with its id where another skill has that one."""
+    slug = skill_slug(skill)
+    file = folder / slug / _FILE
+    if file.is_file():
+        try:
+            there = read_skill(_text_of(file), str(file))
+        except ImportFormatError:
+            there = ("", "")
+        if not isinstance(there, ProceduralNode) or there.id != skill.id:
+            return folder / f"{slug[:40].strip('-')}-{hashlib.sha256(skill.id.encode()).hexdigest()[:12]}"
+    return folder / slug
+
+
+def write_skill_file(folder: Path, text: str) -> None:
+    """Write a folder's SKILL.md, which appears whole or not at all."""
+    path = folder / _FILE
+    half = path.with_name(f".{path.name}.half")
+    try:
+        half.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(half, path)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
+
+
+def read_skills(folder: Path, scope: Scope | None) -> list[ProceduralNode]:
+    """Read the SKILL.md of a folder, or of all folders in it; ``scope`` None: for whom the files say.
+
+    Raises:
+        ImportFormatError: there is none, or one that cannot be read.
+    """
+    if not folder.is_dir():
+        raise ImportFormatError(f"{folder} is no folder; name one with a SKILL.md in it, or with such folders")
+    files = [folder / _FILE] if (folder / _FILE).exists() else sorted(folder.glob(f"*/{_FILE}"))
+    if len(files) > _MOST_FOLDERS:
+        raise ImportFormatError(f"{folder} has more than {_MOST_FOLDERS} skills; import its folders in parts")
+    if not files:
+        raise ImportFormatError(f"{folder}: there is no SKILL.md in it, nor in its folders")
+    found: dict[str, ProceduralNode] = {}
+    for file in files:
+        skill = _read(file, folder, scope)
+        if skill.id in found:
+            raise ImportFormatError(f"{file}: its id {skill.id!r} is that of another skill in {folder}")
+        found[skill.id] = skill
+    return list(found.values())
+
+
+def read_skill_in(folder: Path) -> ProceduralNode:
+    """Read the SKILL.md of a folder.
+
+    Raises:
+        ImportFormatError: there is none, or it cannot be read.
+    """
+    return _read(folder / _FILE, folder, None)
+
+
+def _read(file: Path, folder: Path, scope: Scope | None) -> ProceduralNode:
+    inside = file.resolve()
+    if folder.resolve() not in inside.parents:
+        raise ImportFormatError(f"{file} leads out of {folder}; copy it there")
+    read = read_skill(_text_of(file), str(file))
+    if isinstance(read, ProceduralNode):
+        if is_blank(read.skill_text):
+            raise ImportFormatError(f"{file}: its instructions are blank")
+        metadata = {name: value for name, value in read.metadata.items() if name != APPROVED}
+        state = NodeState.ACTIVE if read.state is NodeState.TRIAL else read.state
+        return replace(read, metadata=metadata, state=state, scope=read.scope if scope is None else scope)
+    name, text = read
+    whose = scope if scope is not None else Scope()
+    id = hashlib.sha256(f"skill\n{scope_key(whose)}\n{name}".encode()).hexdigest()[:32]
+    return ProceduralNode(id=id, skill_text=text, scope=whose, metadata={"name": name, ELSEWHERE: []})
+
+
+def _text_of(file: Path) -> str:
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise ImportFormatError(f"{file} has more than {MOST_BYTES // 1024**2} MiB; no skill is as long as that")
+        return file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ImportFormatError(f"{file}: byte {error.start} is not UTF-8") from None
+    except OSError as error:
+        raise ImportFormatError(f"{file} cannot be read: {error.strerror or error}") from None
