@@ -17,6 +17,7 @@ import shutil
 import struct
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from fluxmem_local.types import FloatArray, JsonObject
 
 from .graph import check_graph, graph_bytes, graph_of, vectors_of
 
-__all__ = ["IndexFile", "damaged", "read_index", "write_index"]
+__all__ = ["IndexFile", "damaged", "digest_of", "read_index", "replace_file", "write_index"]
 
 _MAGIC = b"FLUXVEC\n"
 _VERSION = 2
@@ -59,35 +60,16 @@ def write_index(path: Path, file: IndexFile) -> str:
         StorageError: the directory or the disk does not take it.
     """
     words = json.dumps({"ids": file.ids, "labels": file.labels, "settings": file.settings}).encode()
-    temporary: str | None = None
     try:
-        _sweep(path)
         vectors = file.vectors.astype("<f4").tobytes() if file.graph is None else b""
         body = b"" if file.labels is None else graph_bytes(file.graph, file.labels, file.vectors.shape[1], path)
-        header = _HEADER.pack(
-            _MAGIC, _VERSION, file.vectors.shape[1], len(file.ids), file.generation, len(words), len(vectors), len(body)
-        )
-        digest = _digest(header, words, vectors, body)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as stream:
-            for part in (header, digest, words, vectors, body):
-                stream.write(part)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-        temporary = None
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
     except OSError as error:
-        raise StorageError(
-            f"cannot write the index {path}: {error.strerror}; free space or check the rights"
-        ) from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        raise _unwritable(path, error) from error
+    header = _HEADER.pack(
+        _MAGIC, _VERSION, file.vectors.shape[1], len(file.ids), file.generation, len(words), len(vectors), len(body)
+    )
+    digest = digest_of(header, words, vectors, body)
+    replace_file(path, (header, digest, words, vectors, body))
     return digest.hex()
 
 
@@ -122,7 +104,7 @@ def read_index(path: Path, noted: str | None = None) -> IndexFile:
     stated = bytes(content[_HEADER.size : start])
     if noted is not None and noted != stated.hex():
         raise damaged(path, "it is not the one that was noted")
-    if not hmac.compare_digest(stated, _digest(content[: _HEADER.size], words, vectors, body)):
+    if not hmac.compare_digest(stated, digest_of(content[: _HEADER.size], words, vectors, body)):
         raise damaged(path, "its checksum does not match")
     try:
         return _parse(generation, dimension, count, words, vectors, body, checked=noted is not None)
@@ -165,7 +147,38 @@ def _sweep(path: Path) -> None:
                 leftover.unlink()
 
 
-def _digest(*parts: bytes | memoryview) -> bytes:
+def replace_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file under another name, flush it to the disk, and rename it.
+
+    Raises:
+        StorageError: the directory or the disk does not take it.
+    """
+    temporary: str | None = None
+    try:
+        _sweep(path)
+        # For the owner's eyes only.
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as stream:
+            for part in parts:
+                stream.write(part)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+        temporary = None
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def digest_of(*parts: bytes | memoryview) -> bytes:
+    """Return the SHA-256 of parts that stand one after the other."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -178,3 +191,8 @@ def damaged(path: Path, why: str) -> MemoryDamagedError:
         f"the index file {path} cannot be used: {why}; "
         "it holds nothing that the database does not: run `fluxmem reindex`"
     )
+
+
+def _unwritable(path: Path, error: OSError) -> StorageError:
+    """Return the error for a file that cannot be written."""
+    return StorageError(f"cannot write the index {path}: {error.strerror}; free space or check the rights")

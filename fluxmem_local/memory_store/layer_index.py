@@ -25,6 +25,9 @@ _SAME = 1e-5
 # Below this many vectors the store compares one by one, and reading rows is as fast as reading a file.
 _WORTH_SAVING = 2000
 _CHANGED_SHARE = 0.02
+# From here on adding texts at once, which goes through all of them, is faster than one by one.
+_MANY = 1000
+_MANY_SHARE = 0.1
 
 
 class LayerIndex:
@@ -39,12 +42,14 @@ class LayerIndex:
         self.lock = threading.RLock()
         self.given = given
         self._file = file
+        self._words_file = None if file is None else file.with_suffix(".words")
         self._vectors: BaseVectorStore | None = None
         self._words: LexicalIndex | None = None
         self._vectors_at = 0
         self._words_at = 0
-        # Since the file was written
+        # Since the files were written
         self._num_changes = 0
+        self._num_word_changes = 0
 
     def vectors(self, connection: sqlite3.Connection) -> BaseVectorStore:
         """Return the vector store as of the connection's state."""
@@ -61,13 +66,9 @@ class LayerIndex:
         """Return the lexical index as of the connection's state."""
         now = generation_of(connection)
         if self._words is None:
-            self._words, self._words_at = LexicalIndex(), -1
+            self._words, self._words_at = self._first_words(connection)
         if now != self._words_at:
-            self._words.delete(self._deleted_since(connection, self._words_at))
-            for row in connection.execute(
-                "SELECT id, terms FROM nodes WHERE layer = ? AND rev > ?", (str(self.layer), self._words_at)
-            ):
-                self._words.add(row["id"], row["terms"].split("\n") if row["terms"] else [])
+            self._follow_words(connection, self._words)
             self._words_at = now
         return self._words
 
@@ -87,43 +88,54 @@ class LayerIndex:
             self.given.delete([row["id"] for row in rows])
 
     def drop_file(self) -> None:
-        """Delete the derived file.
+        """Delete the derived files.
 
         Raises:
             StorageError: it cannot be deleted.
         """
-        if self._file is None:
-            return
-        try:
-            self._file.unlink(missing_ok=True)
-        except NotADirectoryError:
-            pass  # where its folder should be is a file, so it is not there
-        except OSError as error:
-            raise StorageError(
-                f"cannot delete {self._file}, which is to be made anew: {error.strerror}; move it away"
-            ) from error
+        for file in (self._file, self._words_file):
+            try:
+                if file is not None:
+                    file.unlink(missing_ok=True)
+            except NotADirectoryError:
+                pass  # where its folder should be is a file, so it is not there
+            except OSError as error:
+                raise StorageError(
+                    f"cannot delete {file}, which is to be made anew: {error.strerror}; move it away"
+                ) from error
 
     def is_worth_saving(self, connection: sqlite3.Connection) -> bool:
-        """Tell whether the derived file would save time later."""
+        """Tell whether derived files would save time later."""
+        return self._are_vectors_worth_saving(connection) or self._are_words_worth_saving(connection)
+
+    def save(self, connection: sqlite3.Connection) -> None:
+        """Write the derived files as of the connection's transaction, and note their checksums in the database.
+
+        The caller holds the write lock: whoever forgets something next finds the files, and deletes them.
+        """
+        if self._file is None or self._words_file is None:
+            return
+        self._file.parent.mkdir(mode=0o700, exist_ok=True)
+        store = self._vectors
+        if self._are_vectors_worth_saving(connection) and isinstance(store, HNSWVectorStore):
+            set_fact(connection, f"{self._note}:vectors", store.save(self._file, generation=self._vectors_at))
+            self._num_changes = 0
+        if self._are_words_worth_saving(connection) and self._words is not None:
+            set_fact(connection, f"{self._note}:words", self._words.save(self._words_file, generation=self._words_at))
+            self._num_word_changes = 0
+
+    def _are_vectors_worth_saving(self, connection: sqlite3.Connection) -> bool:
         store = self._vectors
         if self._file is None or not isinstance(store, HNSWVectorStore) or store is self.given:
             return False
         self.vectors(connection)
-        return len(store) >= _WORTH_SAVING and (
-            self._num_changes >= _CHANGED_SHARE * len(store) or not self._file.exists()
-        )
+        return _is_worth_saving(len(store), self._num_changes, self._file)
 
-    def save(self, connection: sqlite3.Connection) -> None:
-        """Write the derived file as of the connection's transaction, and note its checksum in the database.
-
-        The caller holds the write lock: whoever forgets something next finds the file, and deletes it.
-        """
-        store = self.vectors(connection)
-        assert self._file is not None
-        assert isinstance(store, HNSWVectorStore)
-        self._file.parent.mkdir(mode=0o700, exist_ok=True)
-        set_fact(connection, self._note, store.save(self._file, generation=self._vectors_at))
-        self._num_changes = 0
+    def _are_words_worth_saving(self, connection: sqlite3.Connection) -> bool:
+        if self._words is None or self._words_file is None:
+            return False
+        self.words(connection)
+        return _is_worth_saving(len(self._words), self._num_word_changes, self._words_file)
 
     @property
     def _note(self) -> str:
@@ -134,7 +146,7 @@ class LayerIndex:
         if self.given is None and self._file is not None and self._file.exists():
             # The database names the checksum of what was written from it. So the rows that changed since are all that
             # differ, also after an older copy of the database was put in its place.
-            noted = read_fact(connection, self._note)
+            noted = read_fact(connection, f"{self._note}:vectors")
             with suppress(MemoryDamagedError, StorageError):
                 if noted is not None:
                     noted_store, shown = HNSWVectorStore.load(self._file, noted=noted)
@@ -145,6 +157,31 @@ class LayerIndex:
         self._reconcile(connection, store)
         self._vectors_at = generation_of(connection)
         return store
+
+    def _first_words(self, connection: sqlite3.Connection) -> tuple[LexicalIndex, int]:
+        """Return the words and their generation: those of the file when it is known to show an older state, or none."""
+        noted = read_fact(connection, f"{self._note}:words")
+        if noted is not None and self._words_file is not None and self._words_file.exists():
+            with suppress(MemoryDamagedError):
+                words, shown = LexicalIndex.load(self._words_file, noted=noted)
+                self._num_word_changes = 0
+                return words, shown
+        return LexicalIndex(), -1
+
+    def _follow_words(self, connection: sqlite3.Connection, words: LexicalIndex) -> None:
+        since = (str(self.layer), self._words_at)
+        words.delete(self._deleted_since(connection, self._words_at))
+        count = connection.execute("SELECT COUNT(*) FROM nodes WHERE layer = ? AND rev > ?", since).fetchone()[0]
+        rows = (
+            (row["id"], row["terms"].split("\n") if row["terms"] else [])
+            for row in connection.execute("SELECT id, terms FROM nodes WHERE layer = ? AND rev > ?", since)
+        )
+        if count > max(_MANY, _MANY_SHARE * len(words)):
+            words.extend(rows)
+        else:
+            for id, terms in rows:
+                words.add(id, terms)
+        self._num_word_changes += count
 
     def _load(self, dimension: int | None) -> HNSWVectorStore:
         if self._file is not None and self._file.exists():
@@ -210,3 +247,7 @@ class LayerIndex:
 
 def _dimension_of(store: BaseVectorStore) -> int | None:
     return store.dimension if isinstance(store, HNSWVectorStore) else None
+
+
+def _is_worth_saving(count: int, num_changes: int, file: Path) -> bool:
+    return count >= _WORTH_SAVING and (num_changes >= _CHANGED_SHARE * count or not file.exists())

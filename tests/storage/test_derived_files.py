@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fluxmem_local.index import HNSWVectorStore
+from fluxmem_local.index import HNSWVectorStore, LexicalIndex
 from fluxmem_local.memory_store import MemoryStore, layer_index
 from fluxmem_local.memory_store.layer_index import LayerIndex
 from fluxmem_local.types import Layer
@@ -86,13 +86,65 @@ def test_a_file_is_of_no_use_to_an_older_copy_of_the_database(make: Any, folder:
             add(make, store, name, numbers)
             found(make, store)
         if name == "mine":
-            with_mine = (folder / "derived" / "semantic.hnsw").read_bytes()
+            mine = {file: file.read_bytes() for file in (folder / "derived").iterdir()}
             shutil.rmtree(folder)
             shutil.copytree(older, folder)
-    (folder / "derived" / "semantic.hnsw").write_bytes(with_mine)
+    assert {file.suffix for file in mine} == {".hnsw", ".words"}
+    for file, content in mine.items():
+        file.write_bytes(content)
     rows_read.clear()
     check_right(make, folder)
     assert rows_read[0] == -1
+
+
+def test_words_of_the_file_are_used_and_only_newer_ones_are_read(
+    make: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    plain = LexicalIndex.add
+
+    def noted(index: LexicalIndex, id: str, tokens: Any) -> None:
+        read.append(id)
+        plain(index, id, tokens)
+
+    monkeypatch.setattr(LexicalIndex, "add", noted)
+    with make.open(folder) as store:
+        with store.transaction() as transaction:
+            ids = transaction.add_nodes(facts(make, "new", range(3)))
+            transaction.delete_nodes([store.select()[0].id])
+        found(make, store)
+        assert read == ids
+    check_right(make, folder)
+
+
+def test_many_new_texts_are_added_at_once(make: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_index, "_MANY", 5)
+    monkeypatch.setattr(LexicalIndex, "add", None)
+    with make.open(folder) as store:
+        found(make, store)
+        add(make, store, "new", range(20))
+        with store.transaction() as transaction:
+            transaction.delete_nodes([node.id for node in store.select()[38:42]])
+        found(make, store)
+    check_right(make, folder)
+
+
+@pytest.mark.parametrize("harm", ["cut", "changed", "another memory's", "missing"])
+def test_a_harmed_file_of_words_is_made_anew(make: Any, folder: Path, tmp_path: Path, harm: str) -> None:
+    with make.open(folder) as store:
+        shown = found(make, store)
+    with make.open(tmp_path / "other") as store:
+        add(make, store, "other", range(40))
+        found(make, store)
+    file = folder / "derived" / "semantic.words"
+    content = file.read_bytes()
+    other = (tmp_path / "other" / "derived" / "semantic.words").read_bytes()
+    file.write_bytes({"cut": content[:-9], "another memory's": other}.get(harm, content[:-9] + b"x" + content[-8:]))
+    if harm == "missing":
+        file.unlink()
+    with make.open(folder) as store:
+        assert found(make, store) == shown
+    check_right(make, folder)
 
 
 def test_a_changed_file_with_a_checksum_that_fits_is_compared_with_all_rows(make: Any, folder: Path) -> None:
@@ -118,10 +170,18 @@ def test_a_reader_without_the_right_to_write_saves_nothing(make: Any, folder: Pa
 
 def test_forgetting_deletes_the_files_and_the_next_end_writes_them_anew(make: Any, folder: Path) -> None:
     with make.open(folder) as store:
+        with store.transaction() as transaction:
+            (gone,) = transaction.add_nodes([make.fact("the subject is a secretword")])
         found(make, store)
-        gone = store.select()[3].id
+    assert b"secretword" in (folder / "derived" / "semantic.words").read_bytes()
+    with make.open(folder) as store:
+        found(make, store)
         store.forget(ids=[gone])
         assert not list((folder / "derived").iterdir())
     kept, _ = HNSWVectorStore.load(folder / "derived" / "semantic.hnsw")
     assert gone not in kept
+    words = (folder / "derived" / "semantic.words").read_bytes()
+    assert gone.encode() not in words
+    assert b"subject" in words
+    assert b"secretword" not in words
     check_right(make, folder)
