@@ -174,8 +174,7 @@ class MemoryReader:
         Raises:
             NotFoundError: an unknown id.
         """
-        rows = self._rows(f"SELECT id, embedding, vector_sum FROM nodes WHERE id {IN_LIST}", [_listed(ids)])
-        vectors = {row["id"]: vector_of(row) for row in rows}
+        vectors = self.present_embeddings(ids)
         missing = [id for id in ids if id not in vectors]
         if missing:
             raise NotFoundError(f"no node {missing[0]!r} in this memory; list the ids with: fluxmem search")
@@ -184,6 +183,11 @@ class MemoryReader:
             if (vector := vectors[id]) is not None:
                 matrix[place] = vector
         return matrix
+
+    def present_embeddings(self, ids: Collection[str]) -> dict[str, FloatArray | None]:
+        """Return the vectors, shape ``(d,)``, of those of the nodes that are there; None for one without."""
+        rows = self._rows(f"SELECT id, embedding, vector_sum FROM nodes WHERE id {IN_LIST}", [_listed(list(ids))])
+        return {row["id"]: vector_of(row) for row in rows}
 
     def nearest(
         self,

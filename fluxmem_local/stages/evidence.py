@@ -149,7 +149,7 @@ async def gather_evidence(
     nodes = [*inside, *outside]
     if not nodes:
         return Evidence(inside=(), outside=(), outwardness=outward)
-    vectors = store.embeddings([node.id for node in nodes])
+    vectors = _vectors(nodes, store)
     similarities = await _similarities(vectors, embedder, (failure.task, feedback, failure.doing, whole))
     pairwise = vectors @ vectors.T
     beside = pairwise - np.outer(similarities[0], similarities[0])
@@ -201,6 +201,16 @@ async def gather_evidence(
 
 def _is_running(node: Node) -> bool:
     return isinstance(node, EpisodicNode) and node.status == "running"
+
+
+def _vectors(nodes: Sequence[Node], store: MemoryStore) -> FloatArray:
+    """Return the nodes' vectors, shape ``(n, d)``; zeros for one without, or that anyone has forgotten since."""
+    known = store.present_embeddings([node.id for node in nodes])
+    vectors = np.zeros((len(nodes), store.dimension or 0), dtype=np.float32)
+    for place, node in enumerate(nodes):
+        if (vector := known.get(node.id)) is not None:
+            vectors[place] = vector
+    return vectors
 
 
 async def _similarities(vectors: FloatArray, embedder: BaseEmbedder | None, texts: Sequence[str]) -> list[FloatArray]:

@@ -279,11 +279,14 @@ class StageII:
     ) -> None:
         """Write a round's edits and take back refuted ones, all in one transaction."""
         dropped = [change for change in progress.active if change not in staying]
-        written = [
-            *(change.edit for change in changes),
-            *(replace(progress.edits[change.edit.id], kept=False) for change in dropped),
-        ]
         with self.store.transaction() as transaction:
+            # What anyone has forgotten meanwhile is not brought back by an edit that quotes it.
+            there = self.store.present([id for change in changes for id in change.edit.targets])
+            changes = [change for change in changes if there.issuperset(change.edit.targets)]
+            written = [
+                *(change.edit for change in changes),
+                *(replace(progress.edits[change.edit.id], kept=False) for change in dropped),
+            ]
             # Whoever forgets an original forgets its versions with it.
             versions = self.store.present([node.id for change in dropped for node in change.variants.values()])
             if versions:
