@@ -38,6 +38,9 @@ _SAME_KIND = 0.65
 # Each test of a kind without effect leaves this share of the kind's further scores.
 _AFTER_NO_EFFECT = {"expand": 0.55, "prune": 0.85, "reshape": 0.85, "none": 1.0}
 _CHEAP_TEST = 0.2
+# What an expansion gains where a memory outside means what the failure is about as well as all within do, and from
+# where on: of 72 labelled failures, all 18 by a missing memory lie above -0.2, and more than half of the others below.
+_NEARER, _FAR_BELOW = 0.1, -0.2
 # What the feedback's own word that something is not known adds to an expansion.
 _SAID_TO_LACK = 0.4
 # Share of use from which an item is what the step followed.
@@ -139,6 +142,8 @@ def _expansions(failure: Failure, evidence: Evidence, tried: Sequence[Trial], co
         f"{len(chosen)} memories outside of the context fit the failure ({best:.2f} at best; "
         f"the context's best has {at_hand:.2f})"
     )
+    meant = max((item.to_whole for item in evidence.inside), default=0.0)
+    score += _NEARER * _scaled(nearest - meant, _FAR_BELOW, 0.0)
     lack = lack_sign(failure.feedback)
     if lack:
         score += _SAID_TO_LACK

@@ -143,7 +143,7 @@ def test_the_model_tips_a_close_decision_and_no_clear_one() -> None:
     close = (
         item(A, used=0.4, to_doing=0.4, rival=Rival(id="b", similarity=0.55, inside=True, beside=0.55)),
         item(B, rival=Rival(id="a", similarity=0.55, inside=True, beside=0.55)),
-        item(C, inside=False, to_whole=0.35, lexical=0.3),
+        item(C, inside=False, to_whole=0.2, lexical=0.13),
     )
     alone = decided(*close)
     other = "expand" if alone.action != "expand" else "prune"
@@ -280,3 +280,17 @@ def test_the_attribution_is_json() -> None:
     found = decided(item(A, used=0.9), item(B))
     assert set(found.to_dict()["scores"]) == set(ACTIONS)
     assert found["action"] == found.action
+
+
+@pytest.mark.parametrize(("nearest", "gain"), [(0.1, 0.0), (0.3, 0.05), (0.4, 0.1), (0.6, 0.1)])
+def test_a_memory_outside_that_means_the_failure_as_well_as_all_within_is_worth_a_look(
+    nearest: float, gain: float
+) -> None:
+    evidence = Evidence(
+        inside=(item(A, to_whole=0.4, lexical=0.0),), outside=(item(C, inside=False, to_whole=nearest, lexical=0.0),)
+    )
+    (expand,) = [
+        each for each in rule_proposals(failure("gone"), evidence, tried=(), config=CONFIG) if each.action == "expand"
+    ]
+    by_relevance = 0.4 + 0.35 * (nearest - 0.4) + 0.35 * max(0.0, nearest - 0.3)
+    assert expand.score == pytest.approx(by_relevance + gain)
