@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import numpy as np
+
 from fluxmem_local.graph import Node, ProceduralNode
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.types import FloatArray
@@ -48,11 +50,12 @@ class CaseShelf:
         key = (node.version, node.metadata.get("digest"), len(there))
         kept = self._known.pop(node.id, None)
         if kept is None or kept[0] != key:
-            listed = sorted(there)
-            index = CaseIndex(node, dict(zip(listed, self._store.embeddings(listed), strict=True)))
+            none = np.zeros(self._store.dimension or 0, np.float32)
+            vectors = self._store.present_embeddings(there)
+            index = CaseIndex(node, {id: none if row is None else row for id, row in sorted(vectors.items())})
             texts = index.sought_texts
-            vectors = await self._embed(texts) if texts else []
-            index.learn_meanings({text: row for text, row in zip(texts, vectors, strict=True) if row is not None})
+            meanings = await self._embed(texts) if texts else []
+            index.learn_meanings({text: row for text, row in zip(texts, meanings, strict=True) if row is not None})
             kept = (key, index)
         self._known[node.id] = kept
         if len(self._known) > _MOST_KEPT:
