@@ -105,7 +105,7 @@ class MemoryReader:
 
     def present(self, ids: Collection[str]) -> set[str]:
         """Return those of the ids that the memory holds."""
-        rows = self._rows(f"SELECT id FROM nodes WHERE id {IN_LIST}", [_listed(list(ids))])
+        rows = self._rows(f"SELECT id FROM nodes WHERE id {IN_LIST}", [_listed(ids)])
         return {str(row["id"]) for row in rows}
 
     def select(
@@ -186,7 +186,7 @@ class MemoryReader:
 
     def present_embeddings(self, ids: Collection[str]) -> dict[str, FloatArray | None]:
         """Return the vectors, shape ``(d,)``, of those of the nodes that are there; None for one without."""
-        rows = self._rows(f"SELECT id, embedding, vector_sum FROM nodes WHERE id {IN_LIST}", [_listed(list(ids))])
+        rows = self._rows(f"SELECT id, embedding, vector_sum FROM nodes WHERE id {IN_LIST}", [_listed(ids)])
         return {row["id"]: vector_of(row) for row in rows}
 
     def nearest(
