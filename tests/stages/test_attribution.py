@@ -294,3 +294,19 @@ def test_a_memory_outside_that_means_the_failure_as_well_as_all_within_is_worth_
     ]
     by_relevance = 0.4 + 0.35 * (nearest - 0.4) + 0.35 * max(0.0, nearest - 0.3)
     assert expand.score == pytest.approx(by_relevance + gain)
+
+
+def test_each_measure_adds_its_part() -> None:
+    def score(action: str, *items: Item, feedback: str = "gone") -> float:
+        inside = tuple(each for each in items if each.inside)
+        evidence = Evidence(inside=inside, outside=tuple(each for each in items if not each.inside))
+        proposals = rule_proposals(failure(feedback), evidence, tried=(), config=CONFIG)
+        return next(each.score for each in proposals if each.action == action and set(each.targets) <= {"a", "c"})
+
+    outside = item(C, inside=False)
+    lack = "No tool for such tables is known."
+    assert score("expand", item(A), outside, feedback=lack) - score("expand", item(A), outside) == pytest.approx(0.4)
+    plain = score("prune", item(A), item(B))
+    assert score("prune", item(A, shared_marks=1), item(B)) - plain == pytest.approx(0.1)
+    assert score("prune", item(A, hurt=1), item(B)) - plain == pytest.approx(0.075)
+    assert score("prune", item(A, helped=1), item(B)) - plain == pytest.approx(-0.075)
