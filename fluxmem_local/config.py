@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fluxmem_local.errors import ConfigError
+from fluxmem_local.retention import RetentionRule
 
 __all__ = ["FluxMemConfig"]
 
@@ -17,6 +18,10 @@ def _number(default: float | int | None, low: float, high: float, about: str, *,
 
 def _word(default: str, about: str, choices: tuple[str, ...] = ()) -> Any:
     return field(default=default, metadata={"choices": choices, "about": about})
+
+
+def _rules(about: str) -> Any:
+    return field(default=(), metadata={"allowed": "tables", "about": about})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,7 @@ class FluxMemConfig:
     # Storage
     chunk_size: int = _number(512, 1, 1_000_000, "characters of a chunk at most")
     lock_timeout_s: float = _number(30.0, 0, 86_400, "seconds a writer waits for another one")
+    retention: tuple[RetentionRule, ...] = _rules("what a consolidation forgets, by scope, age and number")
     seed: int = _number(0, 0, 2**32 - 1, "of clustering and sampling")
 
     def __new__(cls, *args: Any, **settings: Any) -> FluxMemConfig:
@@ -78,7 +84,13 @@ class FluxMemConfig:
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
+        given: Any = self.retention
+        if isinstance(given, str) or not isinstance(given, (list, tuple)):
+            raise ConfigError(f"retention={given!r:.200} must list rules, as [{{'max_age': '90d'}}]")
+        object.__setattr__(self, "retention", tuple(RetentionRule.coerce(rule) for rule in given))
         for spec in fields(self):
+            if "allowed" in spec.metadata:
+                continue
             _check(spec.name, getattr(self, spec.name), dict(spec.metadata), type(spec.default))
 
 

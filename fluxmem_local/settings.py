@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -93,6 +94,11 @@ def _from_text(name: str, text: str) -> Any:
     rule = _FIELDS[name].metadata
     if "choices" in rule:
         return text
+    if "allowed" in rule:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f'{name} must be JSON, as [{{"max_age": "90d"}}]: {error}') from None
     if rule["optional"] and text.lower() == "none":
         return None
     whole = rule["optional"] or isinstance(_FIELDS[name].default, int)

@@ -25,7 +25,7 @@ def settings_table() -> str:
     for spec in fields(FluxMemConfig):
         rule = spec.metadata
         choices = ", ".join(rule.get("choices", ())) or "text"
-        allowed = f"{rule['low']:g} to {rule['high']:g}" if "low" in rule else choices
+        allowed = rule.get("allowed") or (f"{rule['low']:g} to {rule['high']:g}" if "low" in rule else choices)
         lines.append(f"| `{spec.name}` | `{spec.default}` | {allowed} | {rule['about']} |")
     return "\n".join(lines)
 

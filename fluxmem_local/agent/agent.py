@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -455,7 +457,8 @@ class FluxMemAgent:
         from fluxmem_local.stages.consolidation import StageIII
 
         stage = StageIII(self._store, self.embedder, self.llm, self.config)
-        return await stage.run(replay_fn, dry_run, budget=Budget(seconds=max_seconds, llm_calls=max_llm_calls))
+        report = await stage.run(replay_fn, dry_run, budget=Budget(seconds=max_seconds, llm_calls=max_llm_calls))
+        return replace(report, forgotten=await self._knowledge.retain(self.config.retention, dry_run=dry_run))
 
     def approve_skill(self, id: str, *, approved: bool = True, scope: _Scoped = None) -> ProceduralNode:
         """Approve the present version of a skill for export, or take that back, and return the skill.
@@ -657,8 +660,14 @@ class FluxMemAgent:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Counts of nodes by layer, edges by kind, edits, and the memory's size in bytes."""
-        return self._store.stats()
+        """Counts of nodes by layer, edges by kind, edits, and the memory's size in bytes.
+
+        With rules of retention also ``retention``: each rule with ``num_due``, what the next consolidation forgets by
+        it.
+        """
+        due = self._store.due(self.config.retention, now=time.time())
+        rules = [{**asdict(rule), "num_due": len(ids)} for rule, ids in due]
+        return {**self._store.stats(), **({"retention": rules} if rules else {})}
 
     def verify(self, *, fix: bool = False) -> VerifyReport:
         """Check the graph's rules and that all indices agree with it; ``fix`` repairs what can be."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +14,7 @@ from fluxmem_local.graph import DistillEdge, EpisodicNode, Node, ProceduralNode,
 from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore, Receipt, Transaction
 from fluxmem_local.results import ByKey
+from fluxmem_local.retention import RetentionRule
 from fluxmem_local.stages.rescoring import rescored
 from fluxmem_local.storage.checks import check_text
 from fluxmem_local.storage.filters import check_filters
@@ -212,6 +215,18 @@ class Knowledge:
         if not dry_run:
             await self.renew(receipt)
         return receipt
+
+    async def retain(self, rules: Sequence[RetentionRule], *, dry_run: bool) -> tuple[tuple[str, str], ...]:
+        """Forget what the rules of retention do not keep; return the ids that went, or would go, with the reason."""
+        receipt, due = await asyncio.to_thread(self._retain, rules, dry_run)
+        if not dry_run:
+            await self.renew(receipt)
+        return tuple((id, due.get(id, "learned from those alone")) for id in receipt.removed)
+
+    def _retain(self, rules: Sequence[RetentionRule], dry_run: bool) -> tuple[Receipt, dict[str, str]]:
+        with self._store.transaction() if not dry_run else nullcontext():
+            due = {id: why for _, ids in self._store.due(rules, now=time.time()) for id, why in ids.items()}
+            return (self._store.forget(ids=list(due), dry_run=dry_run) if due else Receipt()), due
 
     async def renew(self, receipt: Receipt) -> None:
         """Make anew what followed from what is gone: vectors of changed texts, and scores of skills."""

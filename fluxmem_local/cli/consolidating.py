@@ -36,6 +36,7 @@ _CHANGES = {
     "kept": "kept",
     "merged": "merged",
     "dropped": "removed",
+    "forgotten": "forgotten by the rules of retention",
     "pruned_edges": "links removed",
 }
 _SHOWN = (NodeState.ACTIVE, NodeState.DEMOTED)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fluxmem_local.errors import InvalidInputError, NotFoundError
-from fluxmem_local.storage.times import age
+from fluxmem_local.retention import age
 from fluxmem_local.types import Scope
 
 from .conditions import added_by_option, filter_option

@@ -17,6 +17,7 @@ import click
 from fluxmem_local.agent.builder import NO_MODEL
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import FluxMemError, MemoryNotFoundError
+from fluxmem_local.retention import RetentionRule
 
 from .output import FAILED, count_of, note, print_json, print_table
 from .progress import progress
@@ -70,7 +71,19 @@ def stats(session: Session) -> None:
     if session.as_json:
         print_json(counted)
     else:
-        print_table(["what", "number"], [[_NAMES.get(name, name), _written(name, counted[name])] for name in counted])
+        rules = counted.pop("retention", [])
+        rows = [[_NAMES.get(name, name), _written(name, counted[name])] for name in counted]
+        rows += [[f"to be forgotten by the next consolidate: {_limit(rule)}", rule["num_due"]] for rule in rules]
+        print_table(["what", "number"], rows)
+
+
+def _limit(given: dict[str, Any]) -> str:
+    rule = RetentionRule(**{name: value for name, value in given.items() if name != "num_due"})
+    limits = [
+        *([f"older than {rule.max_age}"] if rule.max_age is not None else []),
+        *([f"more than {rule.max_nodes}"] if rule.max_nodes is not None else []),
+    ]
+    return f"{rule.whose}, {' or '.join(limits)}"
 
 
 @click.command(cls=Verb)

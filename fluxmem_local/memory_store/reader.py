@@ -16,6 +16,7 @@ from fluxmem_local.errors import EmbedderMismatchError, InvalidInputError, NotFo
 from fluxmem_local.graph import Edge, Edit, Node
 from fluxmem_local.index import TermStatistics
 from fluxmem_local.interfaces import BaseVectorStore
+from fluxmem_local.retention import RetentionRule
 from fluxmem_local.storage.codec import (
     EDGE_COLUMNS,
     NODE_COLUMNS,
@@ -37,6 +38,7 @@ from .dead_tasks import find_dead_tasks
 from .layer_index import LayerIndex
 from .neighbours import find_neighbours
 from .reembedding import Coming, coming, without_vector
+from .retention import find_due
 from .search import lexical_hits, nearest_hits, term_statistics
 
 __all__ = ["DERIVED", "MemoryReader"]
@@ -375,6 +377,14 @@ class MemoryReader:
         """
         with self._database.read() as connection:
             return find_dead_tasks(connection, now=now)
+
+    def due(self, rules: Sequence[RetentionRule], *, now: float) -> list[tuple[RetentionRule, dict[str, str]]]:
+        """Return for each rule of retention the ids that it would have forgotten now, with the reason.
+
+        ``now`` is in seconds since 1970.
+        """
+        with self._database.read() as connection:
+            return find_due(connection, rules, now=now)
 
     def spent_episodes(self) -> set[str]:
         """Return the ids of the episodes whose skill was forgotten: they teach none again."""

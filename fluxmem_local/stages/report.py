@@ -37,6 +37,8 @@ class ConsolidationReport(ByKey):
     ``status`` is "partial" when the budget was spent before ``num_left`` families of episodes with news were worked on;
     running again goes on with those. It is "failed" when the language model was asked and not one of its answers could
     be used; nothing is changed then, and ``skipped`` names what would have been written.
+
+    ``forgotten`` are pairs of an id and the reason: what the rules of retention did not keep, whatever the status.
     """
 
     clusters: int
@@ -51,6 +53,7 @@ class ConsolidationReport(ByKey):
     merged: tuple[tuple[str, str], ...] = ()
     dropped: tuple[tuple[str, str], ...] = ()
     pruned_edges: tuple[str, ...] = ()
+    forgotten: tuple[tuple[str, str], ...] = ()
     pems_history: Mapping[str, tuple[tuple[int, float], ...]]
     graph_pems: float = 0.0
     converged: bool = False

@@ -11,7 +11,7 @@ import regex
 
 from fluxmem_local.errors import InvalidInputError
 
-__all__ = ["VALID_FROM", "VALID_TO", "Time", "age", "moment", "period", "validity"]
+__all__ = ["VALID_FROM", "VALID_TO", "Time", "moment", "period", "validity"]
 
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 Time: TypeAlias = str | int | float | date | datetime
@@ -30,8 +30,6 @@ _ISO = regex.compile(
     )? )?
     """
 )
-_AGE = regex.compile(r"\s*(?P<number>[0-9]{1,6}(?:\.[0-9]{1,6})?)\s*(?P<unit>[hdwyHDWY])\s*")
-_UNITS_S = {"h": 3600.0, "d": _DAY_S, "w": 7 * _DAY_S, "y": 365 * _DAY_S}
 _ALLOWED = (
     "give ISO 8601 as 2026-05-31, 2026-05 or 2026-05-31T14:00+02:00 (UTC without a zone), or seconds since 1970 (UTC)"
 )
@@ -74,18 +72,6 @@ def moment(value: Any, what: str) -> float:
     """
     begin, end = period(value, what)
     return begin if begin == end else math.nextafter(end, begin)
-
-
-def age(text: Any, what: str) -> float:
-    """Return the seconds that an age such as 36h, 90d, 8w or 2y means; a year has 365 days.
-
-    Raises:
-        InvalidInputError: it is no age.
-    """
-    found = _AGE.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        raise InvalidInputError(f"{what}={text!r:.200} is no age; give a number with h, d, w or y, as 36h or 90d")
-    return float(found["number"]) * _UNITS_S[found["unit"].lower()]
 
 
 def validity(metadata: Mapping[str, Any], what: str) -> tuple[float | None, float | None]:

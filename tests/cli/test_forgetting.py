@@ -126,3 +126,18 @@ def test_who_said_it_can_be_told_shown_filtered_and_confirmed(fluxmem: Fluxmem) 
         "added_by='robot' is nobody known"
         in fluxmem("record", "-", stdin=json.dumps({**recorded, "added_by": "robot"}), code=2).stderr
     )
+
+
+def test_stats_show_what_retention_takes_next_and_consolidate_takes_it(
+    fluxmem: Fluxmem, old: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUXMEM_RETENTION", '[{"max_age": "90d", "max_nodes": 5}]')
+    fluxmem.llm = None
+    due = "to be forgotten by the next consolidate: all, older than 90d or more than 5\t{}\n"
+    assert due.format(1) in fluxmem("stats").stdout
+    assert fluxmem.data("stats")["retention"][0]["num_due"] == 1
+    assert f"forgotten by the rules of retention\t{old[0]}: older than 90d (all)\n" in fluxmem("consolidate", "--dry-run").stdout
+    assert left(fluxmem) == old
+    assert fluxmem.data("consolidate")["forgotten"] == [[old[0], "older than 90d (all)"]]
+    assert due.format(0) in fluxmem("stats").stdout
+    assert left(fluxmem) == old[1:]
