@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from fluxmem_local.errors import NotFoundError
-from fluxmem_local.graph import Edit, SemanticNode
+from fluxmem_local.graph import Edit, EpisodicNode, SemanticNode
 from fluxmem_local.stages.edits import Change
 from fluxmem_local.stages.feedback import (
     describe_exception,
@@ -18,7 +18,8 @@ from fluxmem_local.stages.feedback import (
     trim_feedback,
     wording_sign,
 )
-from fluxmem_local.stages.refinement import _at_originals, _unless_cut
+from fluxmem_local.stages.refinement import Progress, _at_originals, _staying, _unless_cut
+from fluxmem_local.types import Scope
 
 from .worlds import CONTEXT, OBJECTION, REFUSAL, TASK, World, add, everything, small_memory
 
@@ -73,6 +74,16 @@ def test_a_reshape_whose_version_is_cut_goes_with_it_and_the_cut_hits_the_origin
     assert _unless_cut([reshape], [elsewhere]) == [reshape]
     (mapped,) = _at_originals([cut], [reshape])
     assert (mapped.edit.targets, mapped.cut) == (("original",), frozenset({"original"}))
+
+
+def test_refuted_expansions_stay_while_the_loop_goes_on_expanding() -> None:
+    expand = Change(edit=Edit(kind="expand", targets=("a",), reason="r"), added=(SemanticNode(id="a"),))
+    cut = Change(edit=Edit(kind="prune", targets=("b",), reason="r"), cut=frozenset("b"))
+    held = Change(edit=Edit(kind="prune", targets=("c",), reason="r"), cut=frozenset("c"))
+    progress = Progress(episode=EpisodicNode(id="run"), scope=Scope(), active=[expand, cut, held])
+    progress.refuted = {expand.edit.id, cut.edit.id}
+    assert _staying(progress, "expand") == [expand, held]
+    assert _staying(progress, "prune") == [held]
 
 
 async def test_no_edit_is_tried_twice() -> None:
