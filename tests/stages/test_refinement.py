@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -18,7 +18,8 @@ from fluxmem_local.stages.feedback import (
     trim_feedback,
     wording_sign,
 )
-from fluxmem_local.stages.refinement import Progress, _at_originals, _staying, _unless_cut
+from fluxmem_local.stages.proposals import Trial
+from fluxmem_local.stages.refinement import Progress, _at_originals, _judged, _staying, _unless_cut
 from fluxmem_local.types import Scope
 
 from .worlds import CONTEXT, OBJECTION, REFUSAL, TASK, World, add, everything, small_memory
@@ -74,6 +75,16 @@ def test_a_reshape_whose_version_is_cut_goes_with_it_and_the_cut_hits_the_origin
     assert _unless_cut([reshape], [elsewhere]) == [reshape]
     (mapped,) = _at_originals([cut], [reshape])
     assert (mapped.edit.targets, mapped.cut) == (("original",), frozenset({"original"}))
+
+
+def test_an_effect_makes_earlier_tests_count_no_more() -> None:
+    progress = Progress(episode=EpisodicNode(id="run"), scope=Scope(), tested=frozenset({"edit"}))
+    first = Trial(action="prune", targets=("a",), had_effect=False)
+    last = Trial(action="expand", targets=("b",))
+    assert _judged([first, last], progress, True) == [replace(last, had_effect=True)]
+    assert progress.refuted == set()
+    assert _judged([first, last], progress, False) == [first, replace(last, had_effect=False)]
+    assert progress.refuted == {"edit"}
 
 
 def test_refuted_expansions_stay_while_the_loop_goes_on_expanding() -> None:
