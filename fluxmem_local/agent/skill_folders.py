@@ -13,7 +13,7 @@ from fluxmem_local.storage.codec import scope_key
 from fluxmem_local.storage.records import ELSEWHERE
 from fluxmem_local.storage.skill_md import MOST_BYTES, read_skill, skill_slug
 from fluxmem_local.text import is_blank
-from fluxmem_local.types import NodeState, Scope
+from fluxmem_local.types import NodeState, Origin, Scope
 
 __all__ = ["APPROVED", "folder_of", "read_skill_in", "read_skills", "write_skill_file"]
 
@@ -42,7 +42,11 @@ def write_skill_file(folder: Path, text: str) -> None:
     path = folder / _FILE
     half = path.with_name(f".{path.name}.half")
     try:
-        half.write_text(text, encoding="utf-8", newline="\n")
+        half.unlink(missing_ok=True)
+        # Skills tell what was lived: they are the owner's, who may hand them on.
+        number = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
         os.replace(half, path)
     except BaseException:
         half.unlink(missing_ok=True)
@@ -94,7 +98,9 @@ def _read(file: Path, folder: Path, scope: Scope | None) -> ProceduralNode:
     name, text = read
     whose = scope if scope is not None else Scope()
     id = hashlib.sha256(f"skill\n{scope_key(whose)}\n{name}".encode()).hexdigest()[:32]
-    return ProceduralNode(id=id, skill_text=text, scope=whose, metadata={"name": name, ELSEWHERE: []})
+    return ProceduralNode(
+        id=id, skill_text=text, scope=whose, metadata={"name": name, ELSEWHERE: []}, added_by=Origin.IMPORT
+    )
 
 
 def _text_of(file: Path) -> str:

@@ -116,7 +116,8 @@ def export_skills(
                 continue
             target = folder_of(folder, skill)
             lines = unsafe_lines(skill)
-            target.mkdir(parents=True, exist_ok=True)
+            for place in (folder, target):
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_skill_file(target, write_skill(skill, folder=target.name, unsafe=lines))
             written.append((skill.id, str(target)))
             if lines:

@@ -16,7 +16,7 @@ import yaml
 
 from fluxmem_local.errors import FluxMemError, ImportFormatError, InvalidInputError
 from fluxmem_local.graph import ProceduralNode, Skill, SkillVersion
-from fluxmem_local.types import JsonObject, NodeState, Scope
+from fluxmem_local.types import JsonObject, NodeState, Origin, Scope
 
 from .records import ELSEWHERE
 
@@ -130,6 +130,8 @@ def _data(node: ProceduralNode, structure: Skill | None) -> dict[str, Any]:
             "pems": node.pems_score,
             "created_at": node.created_at,
             "state": str(node.state),
+            "added_by": str(node.added_by),
+            "confirmed_at": node.confirmed_at,
             "scope": {name: value for name, value in asdict(scope).items() if value is not None},
             "variant_of": node.variant_of,
             "metadata": metadata,
@@ -160,6 +162,7 @@ def _node(id: str, version: int, blocks: Mapping[str, Any]) -> ProceduralNode:
             raise ValueError("a version of the history needs its number and its text")
     _check_number("pems", evidence["pems"], needed=False)
     _check_number("created_at", evidence["created_at"])
+    _check_number("confirmed_at", evidence.get("confirmed_at"), needed=False)
     return ProceduralNode(
         id=id,
         skill_text=blocks["instructions"],
@@ -171,6 +174,9 @@ def _node(id: str, version: int, blocks: Mapping[str, Any]) -> ProceduralNode:
         state=NodeState(evidence["state"]),
         scope=Scope(**evidence["scope"]),
         variant_of=evidence["variant_of"],
+        # Files of an early version do not say it.
+        added_by=Origin(evidence.get("added_by", Origin.IMPORT)),
+        confirmed_at=evidence.get("confirmed_at"),
         metadata=metadata,
     )
 

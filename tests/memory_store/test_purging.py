@@ -122,7 +122,12 @@ def test_inside_a_transaction_it_follows_the_commit(make: Any, tmp_path: Path) -
         assert traces(folder, SECRET, OLD, *RARE) == []
 
 
-def test_vectors_are_in_no_file_after_the_index_was_saved_again(make: Any, tmp_path: Path) -> None:
+def word_of(number: int) -> str:
+    """Return a word of its own for a number, which is no part of another one."""
+    return "zebra" + "".join("abcdefghij"[int(digit)] for digit in str(number)) + "q"
+
+
+def test_vectors_and_words_are_in_no_file_after_the_index_was_saved_again(make: Any, tmp_path: Path) -> None:
     folder = tmp_path / "memory"
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(2600, 32)).astype(np.float32)
@@ -130,20 +135,26 @@ def test_vectors_are_in_no_file_after_the_index_was_saved_again(make: Any, tmp_p
     with make.open(folder) as store:
         ids = add(
             store,
-            *(replace(make.fact(f"number {place}"), embedding=row) for place, row in enumerate(rows)),
+            *(replace(make.fact(f"number {word_of(place)}"), embedding=row) for place, row in enumerate(rows)),
         )
         assert len(store.nearest(Layer.SEMANTIC, rows[0], 5)) == 5
+        assert store.lexical(Layer.SEMANTIC, word_of(7), 1)[0][0] == ids[7]
     stored = np.frombuffer(store_vector(folder, ids[7]), "<f4")
     needle = stored.tobytes()
     assert {name for name, content in written(folder) if needle in content} == {DATABASE_NAME, "semantic.hnsw"}
+    assert traces(folder, word_of(7)) != []
     with make.open(folder) as store:
         assert store.nearest(Layer.SEMANTIC, stored, 1)[0][0] == ids[7]
         store.forget(ids=ids[:100])
         assert store.nearest(Layer.SEMANTIC, stored, 1)[0][0] not in ids[:100]
+        assert traces(folder, word_of(7)) == []
         add(store, *(make.fact(f"more {number}") for number in range(100)))
-        store.nearest(Layer.SEMANTIC, stored, 1)
+        assert store.nearest(Layer.SEMANTIC, stored, 1) != []
+        assert store.lexical(Layer.SEMANTIC, word_of(7), 1) == []
+        assert store.lexical(Layer.SEMANTIC, word_of(700), 1) != []
     assert (folder / "derived" / "semantic.hnsw").exists()
     assert {name for name, content in written(folder) if needle in content} == set()
+    assert traces(folder, word_of(7)) == []
 
 
 def store_vector(folder: Path, id: str) -> bytes:
