@@ -256,9 +256,11 @@ def test_ci_runs_the_checks_the_tests_and_the_demo(checkout: Checkout) -> None:
     shutil.copytree(REPOSITORY / ".ci", checkout.root / ".ci")
     done = checkout.run("../.ci/run", CI="true")
     assert done.returncode == 0, done.stderr
-    *_, tests, help_text, demo = checkout.noted()
+    *_, tests, installed, short_run, help_text, demo = checkout.noted()
     assert tests == "python -m pytest"
     assert help_text == "fluxmem --help"
+    assert installed == "pip install --quiet textworld-express==1.1.0"
+    assert short_run == "python -m pytest -rs tests/scripts/test_bench_twc.py"
     assert demo.startswith(f"fluxmem demo --directory {checkout.temporary}/")
     assert list(checkout.temporary.iterdir()) == []
     assert checkout.run("../.ci/run", FAKE_FAILS_ON="-m pytest", FAKE_MESSAGE="1 failed").returncode == 1

@@ -26,9 +26,11 @@ __all__ = ["CaseIndex", "case_episodes", "refute_values"]
 _FAILED_SHARE = 0.5
 # What is sought adds this part of its likeness to what is given, beyond that of all that was ever sought.
 _MEANING_SHARE = 0.4
-# A case that is less alike than this above chance says nothing about the task. Of k things that are sought, seen from
-# their middle, each has a cosine of -1 / (k - 1) to the others by chance.
-_LEAST_LIKENESS = 0.14
+# Of what is less alike than this above chance, most is wrong, and nothing is shown; once a step has failed, a weaker
+# hint is better than none. Of k things that are sought, seen from their middle, each has a cosine of -1 / (k - 1) to
+# the others by chance.
+_LEAST_LIKENESS = 0.2
+_LEAST_AFTER_FAILURE = 0.1
 # An agent follows what its context shows, so that shows what most speaks for, by the cases that do; what comes next
 # comes up when a step has failed with it.
 _MOST_SHOWN = 3
@@ -157,7 +159,7 @@ class CaseIndex:
             if (left := _without(case, leave_out)).episode_ids
         ]
         ranked.sort(key=lambda each: -each.likeness)
-        return _show(node, self._form, _applicable(self._form, ranked, seen))
+        return _show(node, self._form, _applicable(self._form, ranked, seen), least=_LEAST_LIKENESS)
 
     def _spoken(self, given: FloatArray | None) -> dict[_Sought, float]:
         """How much each thing sought speaks for itself."""
@@ -195,7 +197,7 @@ def refute_values(node: ProceduralNode, task: str, done: str) -> tuple[tuple[str
             key = form.sought(wrong)
             ranked = [_Ranked(Case.from_dict(each), float(each["likeness"])) for each in shown]
             left = [each for each in ranked if not each.case.succeeded_ids or form.sought(each.case) != key]
-            return wrong.values, _show(node, form, [_Ranked(wrong, 1.0), *left])
+            return wrong.values, _show(node, form, [_Ranked(wrong, 1.0), *left], least=_LEAST_AFTER_FAILURE)
     return None
 
 
@@ -259,8 +261,8 @@ def _applicable(form: _Form, ranked: Sequence[_Ranked], seen: str) -> list[_Rank
     return [each for each, count in zip(ranked, counts, strict=True) if count == best]
 
 
-def _show(node: ProceduralNode, form: _Form, ranked: Sequence[_Ranked]) -> ProceduralNode:
-    """Write the best cases into a skill; ``ranked`` are best first."""
+def _show(node: ProceduralNode, form: _Form, ranked: Sequence[_Ranked], *, least: float) -> ProceduralNode:
+    """Write the best cases into a skill; ``ranked`` are best first, and ``least`` is the likeness that they need."""
     num_sought = len({form.sought(case) for case in form.cases if case.succeeded_ids})
     by_sought: dict[_Sought, list[_Ranked]] = {}
     against: dict[_Sought, float] = {}
@@ -272,7 +274,7 @@ def _show(node: ProceduralNode, form: _Form, ranked: Sequence[_Ranked]) -> Proce
             against[key] = max(each.likeness, against.get(key, 0.0))
     merits = {key: found[0].likeness - _FAILED_SHARE * against.get(key, 0.0) for key, found in by_sought.items()}
     best = max(merits, key=lambda key: merits[key], default=None)
-    known = best is not None and merits[best] >= _LEAST_LIKENESS - 1.0 / max(1, num_sought - 1)
+    known = best is not None and merits[best] >= least - 1.0 / max(1, num_sought - 1)
     chosen = [each.case for each in by_sought[best][:_MOST_SHOWN]] if best is not None and known else []
     failed = [each.case for each in ranked if not each.case.succeeded_ids and each.likeness >= _SAME_TASK]
     shown = replace(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
@@ -30,3 +33,20 @@ class Remembering(BaseEmbedder):
         if missing:
             self.vectors.update(zip(missing, await self.inner.embed_batch(missing), strict=True))
         return np.stack([self.vectors[text] for text in texts])
+
+    def embed_now(self, text: str) -> FloatArray:
+        """Embed one text from code that an event loop runs but that cannot wait for it."""
+        if text not in self.vectors:
+            with ThreadPoolExecutor(max_workers=1) as thread:
+                thread.submit(asyncio.run, self.embed_text(text)).result()
+        return self.vectors[text]
+
+    def save(self, path: Path) -> None:
+        """Write all vectors to a file."""
+        texts = list(self.vectors)
+        np.savez(path, texts=np.array(texts), vectors=np.stack([self.vectors[text] for text in texts]))
+
+    def load(self, path: Path) -> None:
+        """Read vectors that ``save`` wrote."""
+        with np.load(path) as known:
+            self.vectors.update(zip(known["texts"].tolist(), known["vectors"], strict=True))

@@ -146,3 +146,32 @@ def test_a_step_that_did_not_follow_the_skill_refutes_nothing(done: str) -> None
 def test_a_skill_that_shows_no_cases_refutes_nothing() -> None:
     assert refute_values(skill_of(*CASES), "put the cup away", "put cup in sink") is None
     assert case_episodes(ProceduralNode(skill_text="by hand")) == []
+
+
+def test_what_was_sought_speaks_for_itself() -> None:
+    index = CaseIndex(skill_of(*CASES), VECTORS)
+    assert index.sought_texts == ["shelf", "sink", "wardrobe"]
+    assert index.given_in("put the key away") == "key"
+    assert index.given_in("find the key") == ""
+    task = "put the soap dish away"
+    # Between clean and dirty, the likeness of soap dish and sink decides.
+    undecided = vector(1, 0, 0)
+    index.learn_meanings({"shelf": vector(1, 0, 0), "sink": vector(0, 1, 0), "wardrobe": vector(0, 0, 1)})
+    for like, place in ((vector(0, 1, 0), "sink"), (vector(1, 0, 0), "shelf")):
+        node = index.present(skill_of(*CASES), task=task, seen=task, vector=undecided, given_vector=like)
+        assert {values[1] for values in shown(node)} == {place}
+
+
+def test_what_is_like_no_case_is_shown_none_until_a_step_has_failed() -> None:
+    more = [Case(values=(f"thing {number}", f"place {number}"), succeeded_ids=(f"{number}",)) for number in range(20)]
+    rows = np.eye(21, dtype=np.float32)
+    node = skill_of(*more)
+    index = CaseIndex(node, {f"{number}": rows[number] for number in range(20)})
+    task = "put the key away"
+    asked = 0.15 * rows[3] + rows[20]
+    first = index.present(node, task=task, seen=task, vector=asked / np.linalg.norm(asked))
+    assert shown(first) == []
+    assert [line for line in first.skill_text.splitlines() if line.startswith("Seen: ")] == []
+    refuted = refute_values(first, task, "put key in place 7")
+    assert refuted is not None
+    assert shown(refuted[1]) == [("thing 3", "place 3")]
