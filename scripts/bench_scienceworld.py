@@ -55,6 +55,12 @@ ARMS = (
     Arm(name="all, consolidated again", memory="again", retries=RETRIES),
     Arm(name="all, online", memory="consolidated", retries=RETRIES, online=True),
 )
+# What the parts of consolidation are worth; only with --ablate.
+ABLATIONS = (
+    Arm(name="all, no failed episodes", memory="successes", retries=RETRIES),
+    Arm(name="all, no places", memory="placeless", retries=RETRIES),
+    Arm(name="all, no kinds", memory="kindless", retries=RETRIES),
+)
 COMPARISONS = (
     ("all", "none+retry"),
     ("all", "stage1+2"),
@@ -63,6 +69,7 @@ COMPARISONS = (
     ("stage1+2", "stage1"),
     ("all, consolidated again", "all"),
     ("all, online", "all"),
+    *(("all", arm.name) for arm in ABLATIONS),
 )
 
 
@@ -79,8 +86,26 @@ async def make_memories(folder: Path, episodes: Sequence[Episode], embedder: Rem
     await _live(folder / "again", later, embedder, consolidate=True)
 
 
-async def _live(path: Path, episodes: Sequence[Episode], embedder: Remembering, *, consolidate: bool) -> None:
-    async with FluxMemAgent(None, embedder, _CONFIG, path=path) as agent:
+async def make_ablations(folder: Path, episodes: Sequence[Episode], embedder: Remembering) -> None:
+    """Write memories that lack a part: no failed episodes, no facts on places, clusters by embedding alone."""
+    await _live(folder / "successes", [each for each in episodes if each.kind == "gold"], embedder, consolidate=True)
+    shutil.copytree(folder / "consolidated", folder / "placeless")
+    async with FluxMemAgent(None, embedder, _CONFIG, path=folder / "placeless") as agent:
+        await agent.forget(filters={"learned_from": {"exists": True}})
+    shutil.copytree(folder / "lived", folder / "kindless")
+    number = len({episode.family for episode in episodes})
+    await _live(folder / "kindless", [], embedder, consolidate=True, config=replace(_CONFIG, num_clusters=number))
+
+
+async def _live(
+    path: Path,
+    episodes: Sequence[Episode],
+    embedder: Remembering,
+    *,
+    consolidate: bool,
+    config: FluxMemConfig = _CONFIG,
+) -> None:
+    async with FluxMemAgent(None, embedder, config, path=path) as agent:
         for episode in episodes:
             await agent.record_episode(episode.task, episode.trajectory, episode.success, episode.feedback)
         if consolidate:
@@ -162,12 +187,21 @@ def choose_games(world: World, split: str, per_family: int, seed: int) -> list[t
     return chosen
 
 
+def _by_family(games: Sequence[tuple[str, int]], played: Sequence[Played]) -> dict[str, float]:
+    """Mean score of each family's games."""
+    scores: dict[str, list[float]] = {}
+    for (family, _), each in zip(games, played, strict=True):
+        scores.setdefault(family, []).append(each.score)
+    return {family: sum(those) / len(those) for family, those in scores.items()}
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="which variations are played (default 1)")
     parser.add_argument("--per-family", type=int, default=3, metavar="K", help="games a family (default 3)")
     parser.add_argument("--split", choices=("dev", "test"), default="test", help="tune on dev only (default test)")
     parser.add_argument("--arms", nargs="+", metavar="ARM", choices=[arm.name for arm in ARMS], help="default: all")
+    parser.add_argument("--ablate", action="store_true", help="also play with memories that lack a part")
     parser.add_argument("--families", nargs="+", metavar="NAME", help="default: all 24")
     parser.add_argument(
         "--episodes",
@@ -184,19 +218,23 @@ async def main() -> None:
             lived = await collect(world, lambda game: walk_alone(game, embedder))
             write_episodes(options.episodes, lived)
         memories = Path(folder)
-        await make_memories(memories, read_episodes(options.episodes), embedder)
+        episodes = read_episodes(options.episodes)
+        await make_memories(memories, episodes, embedder)
+        if options.ablate:
+            await make_ablations(memories, episodes, embedder)
         games = choose_games(world, options.split, options.per_family, options.seed)
         if options.families:
             games = [game for game in games if game[0] in options.families]
         arms: dict[str, list[Played]] = {}
-        for arm in ARMS:
-            if options.arms is None or arm.name in options.arms:
-                started = time.perf_counter()
-                arms[arm.name] = await play_arm(arm, memories, world, games, embedder)
-                print(f"{arm.name}: {time.perf_counter() - started:.0f} s", flush=True)
+        chosen = [arm for arm in ARMS if options.arms is None or arm.name in options.arms]
+        for arm in (*chosen, *(ABLATIONS if options.ablate else ())):
+            started = time.perf_counter()
+            arms[arm.name] = await play_arm(arm, memories, world, games, embedder)
+            print(f"{arm.name}: {time.perf_counter() - started:.0f} s", flush=True)
     compared = [pair for pair in COMPARISONS if set(pair) <= set(arms)]
     measured = figures(arms, compared)
     measured["differences"] += figures(arms, compared, measure="score")["differences"]
+    measured["families"] = {arm: _by_family(games, played) for arm, played in arms.items()}
     show(measured)
     if options.json is not None:
         options.json.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
