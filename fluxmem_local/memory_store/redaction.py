@@ -72,8 +72,8 @@ def _clean_node(
     ids: Collection[str],
     begin_revision: Callable[[], int],
 ) -> str | None:
-    parts = (row["content"], row["payload"], row["metadata"])
-    if not any(map(quotes.may_be_in, parts)) and not _may_name(row["metadata"], ids):
+    whole = "\n".join((row["content"], row["payload"], row["metadata"]))
+    if not quotes.may_be_in(whole) and not _may_name(row["metadata"], ids):
         return None
     what = f"node {row['id']!r}"
     payload, metadata = (decode_json(row[name], what) for name in ("payload", "metadata"))

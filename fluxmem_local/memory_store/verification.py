@@ -24,7 +24,7 @@ from fluxmem_local.storage.codec import (
     vector_of,
 )
 from fluxmem_local.storage.database import Database
-from fluxmem_local.storage.rows import generation_of, stored_dimension
+from fluxmem_local.storage.rows import generation_of, read_fact, stored_dimension
 from fluxmem_local.text import content_key, tokenize
 from fluxmem_local.types import Layer
 
@@ -33,10 +33,15 @@ from .layer_index import LayerIndex
 from .lookups import differing_lookups, renew_lookups
 from .receipts import VerifyReport
 from .reembedding import Coming, coming
+from .removal import PURGE_PENDING
 from .row_checks import COUNTED, NEXT_REVISION, Repair, deleting, row_findings, running
 
 __all__ = ["verify"]
 
+_UNPURGED = (
+    "bytes of what was forgotten may still be in the files, since another program read them; they go when the memory "
+    "is next opened, or with: fluxmem forget --purge"
+)
 _UNIT_ERROR = 1e-4
 _SAME = 1e-5
 
@@ -59,6 +64,7 @@ def verify(database: Database, indices: Mapping[Layer, LayerIndex], *, fix: bool
         checks.edges(connection)
         dead, _ = find_dead_tasks(connection, now=time.time())
         underway = coming(connection)
+        unpurged = read_fact(connection, PURGE_PENDING) is not None
         for index in indices.values():
             checks.index(connection, index)
     fixed: list[str] = []
@@ -84,6 +90,7 @@ def verify(database: Database, indices: Mapping[Layer, LayerIndex], *, fix: bool
                 for id, reason in dead.items()
             ),
             *_told(underway, checks.counts["nodes"]),
+            *([_UNPURGED] if unpurged else []),
         ),
     )
 

@@ -14,6 +14,7 @@ import numpy as np
 from fluxmem_local.errors import FluxMemError, ImportFormatError
 from fluxmem_local.graph import Edit, ProceduralNode, SemanticNode, edge_may_join
 from fluxmem_local.text import content_key
+from fluxmem_local.text.quotes import REDACTED
 from fluxmem_local.types import FloatArray, JsonObject, Layer, Origin
 
 from .checks import check_node, check_number, check_text
@@ -187,7 +188,9 @@ class Importer:
         key = content_key(node.content)
         row = self._connection.execute("SELECT * FROM nodes WHERE id = ?", (node.id,)).fetchone()
         if row is not None:
-            if (row["layer"], row["content_key"]) != (node.layer, key):
+            # What quoted something forgotten says less here than there, and stays as it is.
+            same = row["content_key"] == key or REDACTED in row["content"]
+            if row["layer"] != node.layer or not same:
                 raise ValueError(f"id {node.id!r} stands for another content in this memory")
             return row
         if isinstance(node, SemanticNode) and node.variant_of is None and record["trial_of"] is None:

@@ -26,8 +26,8 @@ _CLEAR_RUN, _MOST_OF_IT = 8, 0.8
 _GAP = 2
 # A shorter text of fewer words than a run stands in many others by chance; it is found where it stands alone.
 _LONG_QUOTE = 12
-# From so many on, looking for single words first no longer saves time.
-_MOST_NEEDLES = 64
+# More words than these are looked up in a text's own, and not one by one in the text.
+_MOST_NEEDLES = 16
 
 
 class Quotes:
@@ -57,17 +57,17 @@ class Quotes:
             self._alone.discard(words)
             for run in _runs(words):
                 self._runs.pop(run, None)
-        needles = {max(run, key=len) for run in (*self._runs, *self._short, *self._alone)}
-        self._needles = needles if len(needles) <= _MOST_NEEDLES else None
+        # Whatever quotes holds one of these words: the longest of each run.
+        self._needles = {max(run, key=len) for run in (*self._runs, *self._short, *self._alone)}
 
     def __bool__(self) -> bool:
         return bool(self._runs or self._short or self._alone)
 
     def may_be_in(self, text: str) -> bool:
         """Tell at little cost whether a text could quote; it may be any form of it that leaves words whole."""
-        if self._needles is None:
-            return True
         folded = text.casefold()
+        if len(self._needles) > _MOST_NEEDLES:
+            return not self._needles.isdisjoint(_WORD.findall(folded))
         return any(needle in folded for needle in self._needles)
 
     def found_in(self, text: str) -> bool:
@@ -89,6 +89,10 @@ class Quotes:
 
     def _places(self, text: str) -> Iterator[tuple[int, int]]:
         """Go through begin and end of the quotes in a text, in their order."""
+        keys = tuple(_WORD.findall(text.casefold()))
+        long = not self._runs.keys().isdisjoint(_runs(keys))
+        if not long and keys not in self._alone and not self._short:
+            return
         words = list(_words(text))
         keys = tuple(word for word, _, _ in words)
         if keys in self._alone:
@@ -102,7 +106,7 @@ class Quotes:
                 if keys[place : place + length] in self._short
             ]
         merged: list[tuple[int, int]] = []
-        for begin, stop in sorted([*taken, *self._long(keys)]):
+        for begin, stop in sorted([*taken, *(self._long(keys) if long else ())]):
             if merged and begin < merged[-1][1]:
                 merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
             else:

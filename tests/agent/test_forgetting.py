@@ -106,6 +106,18 @@ async def test_reshaped_versions_stay_away_with_their_original(agent: FluxMemAge
     assert agent.store.select() == []
 
 
+async def test_an_export_from_before_brings_no_quote_back(agent: FluxMemAgent) -> None:
+    (gate,) = await agent.add_knowledge(GATE)
+    id = await agent.record_episode(f"check that {GATE}", [(GATE, "look")], True, feedback=GATE)
+    lines = list(agent.store.export_lines())
+    await agent.forget(gate)
+    after = list(agent.store.export_lines())
+    report = agent.store.import_lines(lines)
+    assert (report.num_nodes, report.num_known, report.num_forgotten) == (0, 1, 1)
+    assert list(agent.store.export_lines()) == after
+    assert agent.get(id).content == "check that [forgotten]."
+
+
 async def test_what_the_embedder_kept_of_texts_is_dropped(embedder: HashEmbedder) -> None:
     class Caching(HashEmbedder):
         kept: dict[str, Any] = {}

@@ -213,6 +213,7 @@ def test_a_read_that_does_not_end_puts_it_off_to_the_next_opening(make: Any, tmp
         with reader(folder, hold=True):
             assert store.forget(ids=[id], purge=True).purged is False
             assert traces(folder, SECRET) != []
+            assert ["forget --purge" in note for note in store.verify().notes] == [True]
             # Who opens the memory is not held up by that, and reads what is committed.
             with make.open(folder, lock_timeout_s=1.0) as other:
                 assert other.count(Layer.SEMANTIC) == 151
