@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fluxmem_local.errors import (
     DimensionError,
     EmbedderMismatchError,
+    FluxMemError,
     InvalidInputError,
     MemoryDamagedError,
     MemoryLockedError,
@@ -43,6 +45,9 @@ from .verification import verify
 
 __all__ = ["MemoryStore"]
 
+# A commit of so many nodes is most often one of several; linking their vectors takes a second.
+_MANY_ADDED = 1000
+
 
 class MemoryStore(MemoryReader):
     """Nodes, edges and what is known of them, with search by vector and by word; open one with ``open``.
@@ -54,6 +59,7 @@ class MemoryStore(MemoryReader):
         self, database: Database, embedder: str | None, vector_stores: Mapping[Layer, BaseVectorStore] | None
     ) -> None:
         super().__init__(database, embedder, vector_stores or {})
+        self._following: threading.Thread | None = None
         self._forgot = False
         self._purging = False
         self._looked_for_dead_tasks = False
@@ -136,6 +142,8 @@ class MemoryStore(MemoryReader):
     def _close(self, *, save: bool) -> None:
         if self._database.closed:
             return
+        if self._following is not None:
+            self._following.join()
         try:
             for index in self._indices.values() if save else ():
                 self._save(index)
@@ -165,9 +173,12 @@ class MemoryStore(MemoryReader):
         with self._database.write() as connection:
             if not joined:
                 self._begun_at = generation_of(connection)
-            yield Transaction(self._database, connection, self._embedder)
+            changes = Transaction(self._database, connection, self._embedder)
+            yield changes
         self._clear_traces()
         self._fill_given_stores()
+        if changes.num_added >= _MANY_ADDED:
+            self._follow_soon()
 
     def forget(
         self,
@@ -367,6 +378,19 @@ class MemoryStore(MemoryReader):
         if not self._database.read_only and is_pending(self._database):
             with suppress(MemoryLockedError):
                 self._purge(patient=False)
+
+    def _follow_soon(self) -> None:
+        """Let the vectors of a large commit be linked while the next is made: hnswlib leaves Python free to go on."""
+        if self.path is None or (self._following is not None and self._following.is_alive()):
+            return
+        self._following = threading.Thread(target=self._follow, name="fluxmem-index", daemon=True)
+        self._following.start()
+
+    def _follow(self) -> None:
+        for index in self._indices.values():
+            # Whoever searches next meets the same error, and can do something about it.
+            with suppress(FluxMemError, OSError), self._searching(index.layer) as (_, connection, _dirty):
+                index.vectors(connection)
 
     def _fill_given_stores(self) -> None:
         """Bring the user's own stores up to date at once: whoever gave them may look into them."""

@@ -43,12 +43,13 @@ __all__ = ["Transaction"]
 class Transaction(LinkChanges):
     """Changes of one memory that become visible together when its ``with`` block ends.
 
-    ``told`` has the ids of the facts that took over metadata on being stated again.
+    ``told`` has the ids of the facts that took over metadata on being stated again, ``num_added`` counts new nodes.
     """
 
     def __init__(self, database: Database, connection: sqlite3.Connection, embedder: str | None) -> None:
         super().__init__(database, connection, embedder)
         self.told: set[str] = set()
+        self.num_added = 0
 
     @whole
     def add_nodes(self, nodes: Sequence[Node], *, trial_of: str | None = None) -> list[str]:
@@ -304,6 +305,7 @@ class Transaction(LinkChanges):
 
     def _insert(self, encoded: EncodedNode, vector: FloatArray | None, trial_of: str | None) -> None:
         node = encoded.node
+        self.num_added += 1
         columns = node_columns(node, encoded.metadata, encoded.payload) | {"trial_of": trial_of}
         insert_node(self._connection, columns | derived_columns(node.id, node.content, vector, self.begin_revision()))
         if node.variant_of is None:

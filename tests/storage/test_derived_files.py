@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from fluxmem_local.errors import MemoryDamagedError
 from fluxmem_local.index import HNSWVectorStore, LexicalIndex
 from fluxmem_local.memory_store import MemoryStore, layer_index
+from fluxmem_local.memory_store import store as memory_store_module
 from fluxmem_local.memory_store.layer_index import LayerIndex
 from fluxmem_local.types import Layer
 
@@ -185,3 +187,38 @@ def test_forgetting_deletes_the_files_and_the_next_end_writes_them_anew(make: An
     assert b"subject" in words
     assert b"secretword" not in words
     check_right(make, folder)
+
+
+def test_a_large_commit_is_linked_at_once_and_the_end_waits_for_it(
+    make: Any, folder: Path, rows_read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_store_module, "_MANY_ADDED", 20)
+    with make.open(folder) as store:
+        add(make, store, "few", range(5))
+        assert store._following is None
+        rows_read.clear()
+        for number in range(5):
+            add(make, store, f"many {number}", range(20))
+    assert rows_read
+    kept, generation = HNSWVectorStore.load(folder / "derived" / "semantic.hnsw")
+    assert (len(kept), generation) == (145, store_generation(make, folder))
+    check_right(make, folder)
+
+
+def test_a_large_commit_that_cannot_be_linked_is_kept(make: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_store_module, "_MANY_ADDED", 20)
+
+    def fails(*_values: Any) -> None:
+        raise MemoryDamagedError("no room in a test")
+
+    with monkeypatch.context() as broken, make.open(folder) as store:
+        broken.setattr(HNSWVectorStore, "add", fails)
+        add(make, store, "many", range(20))
+        store._following.join()
+        broken.undo()
+    check_right(make, folder)
+
+
+def store_generation(make: Any, folder: Path) -> int:
+    with make.open(folder) as store:
+        return int(store.stats()["generation"])
