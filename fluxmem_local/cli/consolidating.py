@@ -28,6 +28,7 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|calls?|)")
 # What --json calls each list, and what it is for people; it is shown when something is in it.
 _CHANGES = {
+    "learned_facts": "facts on which places lead where",
     "updated_skills": "skills with news",
     "split_skills": "skills split from others",
     "merged_skills": "skills merged into others",

@@ -113,6 +113,7 @@ class StageIII:
         report = ConsolidationReport(
             clusters=num_clusters,
             learned_facts=tuple(node.id for node in lessons.new),
+            dropped=tuple((id, "its episodes show it no longer") for id in lessons.gone),
             split_skills=tuple(split),
             skipped=tuple(skipped),
             kept=tuple(kept),

@@ -97,6 +97,7 @@ def completed(
         kept=(*report.kept, *((node.id, _why_kept(node)) for node in (*new, *updated))),
         merged=tuple((id, f"says the same as {merge.keep.id}") for merge in tidy.merges for id in merge.drop_ids),
         dropped=(
+            *report.dropped,
             *((id, "a step link of a task that is over") for id in tidy.step_edges),
             *((id, "the unfinished version of a dead task") for id in tidy.trial_nodes),
             *tidy.pruned_edges,

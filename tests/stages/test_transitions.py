@@ -108,9 +108,11 @@ async def test_a_forgotten_episode_takes_what_it_alone_showed_with_it(agent: Flu
     # Only the second walk came back from the cellar.
     assert [node.content for node in facts(agent)] == [FACTS[0], FACTS[2]]
     assert agent.verify().ok
-    await agent.consolidate()
+    known = [node.id for node in facts(agent)]
+    report = await agent.consolidate()
     # Two walks are too few.
     assert facts(agent) == []
+    assert report.dropped == tuple((id, "its episodes show it no longer") for id in known)
 
 
 async def test_what_was_forgotten_is_not_learned_again(agent: FluxMemAgent) -> None:
