@@ -24,7 +24,7 @@ __all__ = ["Attempt", "TablePolicy"]
 # A text under this cosine to every tool does not speak of tools.
 _TOOL_SIMILARITY = 0.4
 _ASKED_FOR = re.compile(r"\b[Ww]hich (\w+)")
-_SENTENCE_END = re.compile(r"(?<=[.;:!?])\s+|\n+")
+_SENTENCE_END = re.compile(r"(?<=[.;!?])\s+|\n+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
