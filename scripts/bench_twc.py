@@ -141,8 +141,8 @@ def arms_of(parts: Sequence[str]) -> dict[str, Plan]:
         plans["all online"] = Plan(Memory(consolidated=True), retries=True, online=True)
     if "learning" in parts:
         for games in SIZES:
-            plans[f"{games} games, episodes"] = Plan(Memory(games=games), retries=True)
-            plans[f"{games} games, skills"] = Plan(Memory(games=games, consolidated=True), retries=True)
+            plans[f"{games} games: episodes"] = Plan(Memory(games=games), retries=True)
+            plans[f"{games} games: skills"] = Plan(Memory(games=games, consolidated=True), retries=True)
     if "ablations" in parts:
         for without in ("alignment", "cases", "pitfalls"):
             plans[f"all without {without}"] = Plan(Memory(consolidated=True, without=without), retries=True)

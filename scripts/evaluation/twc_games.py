@@ -65,7 +65,8 @@ async def teach(
                 item, place = put.rsplit(" in ", 1)
                 await agent.add_knowledge(f"{item} belongs in {place}", source="lessons")
             return
-        await embedder.embed_batch([lesson.task for lesson in lessons])
+        if lessons:
+            await embedder.embed_batch([lesson.task for lesson in lessons])
         for lesson in lessons:
             await agent.record_episode(lesson.task, lesson.trajectory, lesson.success, lesson.feedback)
         if consolidated:
