@@ -7,7 +7,7 @@ import sqlite3
 
 from fluxmem_local.storage.owner_process import OWNER, is_alive
 
-__all__ = ["find_dead_tasks"]
+__all__ = ["find_dead_tasks", "find_live_tasks"]
 
 # A task of which the process cannot be known, and that nothing was heard of for this long, is dead.
 _SILENT_S = 86_400.0
@@ -35,6 +35,11 @@ def find_dead_tasks(connection: sqlite3.Connection, *, now: float) -> tuple[dict
         else:
             alive.add(row["id"])
     return dead, alive
+
+
+def find_live_tasks(connection: sqlite3.Connection) -> set[str]:
+    """Return the ids of the tasks whose process is known to be at work on them."""
+    return {row["id"] for row in connection.execute(_RUNNING).fetchall() if is_alive(_owner(row["metadata"]))}
 
 
 def _owner(metadata: str) -> object:

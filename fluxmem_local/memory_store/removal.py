@@ -14,6 +14,7 @@ from fluxmem_local.storage.rows import IN_LIST, set_fact
 from fluxmem_local.text.quotes import Quotes
 from fluxmem_local.types import Layer, Origin
 
+from .dead_tasks import find_live_tasks
 from .receipts import Receipt
 from .redaction import quoting_facts, redact, texts_of_episode
 from .transaction import Transaction
@@ -44,8 +45,13 @@ class Removal:
         self._purge = purge
 
     def run(self, ids: list[str], kept: Sequence[tuple[str, str]] = ()) -> Receipt:
-        """Remove nodes of any layer; ``kept`` are those that were meant, too, and stay, with the reason."""
-        ids, spared = self._with_variants(ids)
+        """Remove nodes of any layer; ``kept`` are those that were meant, too, and stay, with the reason.
+
+        The episode of a task that runs stays, too: at its end it is written anew by whoever runs it.
+        """
+        running = self._running(ids)
+        kept = [*kept, *running.items()]
+        ids, spared = self._with_variants([id for id in ids if id not in running])
         learned, written = self._only_of(ids)
         more, spared_too = self._with_variants(learned)
         ids = list(dict.fromkeys([*ids, *more]))
@@ -87,6 +93,17 @@ class Removal:
             num_edits=num_edits,
             num_versions=num_versions,
         )
+
+    def _running(self, ids: list[str]) -> dict[str, str]:
+        """Find the tasks that still run among the ids, or that were shown one of them, with the reason to name them."""
+        alive = find_live_tasks(self._connection)
+        rows = self._all(
+            f"SELECT DISTINCT source_id AS id FROM edges WHERE kind = 'step' AND target_id {IN_LIST}", json.dumps(ids)
+        )
+        shown = {row["id"]: "its task still runs, and was shown it" for row in rows if self._quotes_too}
+        named = dict.fromkeys(ids, "its task still runs")
+        found = {id: why for id, why in {**shown, **named}.items() if id in alive}
+        return {id: f"{why}; forget it when it has ended" for id, why in found.items()}
 
     def _with_variants(self, ids: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         """Add reshaped versions, which are derived text, unless somebody stated the same on their own."""

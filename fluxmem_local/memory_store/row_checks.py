@@ -148,7 +148,8 @@ def _counts(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 def _edits(connection: sqlite3.Connection) -> Iterator[Finding]:
     for row in connection.execute(
-        "SELECT id, episode_id FROM edits WHERE episode_id NOT IN (SELECT id FROM nodes WHERE layer = 'episodic')"
+        "SELECT id, episode_id FROM edits WHERE episode_id IS NOT NULL "
+        "AND episode_id NOT IN (SELECT id FROM nodes WHERE layer = 'episodic')"
     ).fetchall():
         yield (
             f"edit {row['id']} is of task {row['episode_id']}, which is not there",

@@ -3,7 +3,8 @@
 The first line is the header: ``{"type": "header", "format": "fluxmem-local", "version": 1, …}`` with the embedder's
 ``fingerprint`` and ``dimension``. The last one is ``{"type": "end", "lines": n}``, n being the number of lines before
 it, so that a cut-off file is noticed. Between them stand, in this order and each in order of storing: ``node`` (with
-``embedding``: base64 of little-endian float32, or null), ``mention`` (where a fact was seen), ``edge``, ``outcome``,
+``embedding``: base64 of little-endian float32, or null; and with who added it: ``added_by``, and ``confirmed_at``, the
+time from which an agent's own word is trusted), ``mention`` (where a fact was seen), ``edge``, ``outcome``,
 ``version`` (a content that an update replaced, with its ``old_embedding``), ``edit``, ``ingested`` (digest of a
 source's content), ``forgotten`` (what must not come back: see ``storage/refusals.py``) and ``fact``.
 Exporting what was imported into an empty memory gives the same bytes.

@@ -145,3 +145,34 @@ async def test_an_age_that_is_none_is_refused_before_anything_is_done(agent: Flu
     with pytest.raises(InvalidInputError, match="purge='yes' must be True or False"):
         await agent.forget(purge="yes")  # type: ignore[arg-type]
     assert (await agent.forget(before=2999)).removed != ()
+
+
+async def test_the_episode_of_a_running_task_stays_and_is_named(agent: FluxMemAgent) -> None:
+    ada = {"user": "ada"}
+    (gate,) = await agent.add_knowledge(GATE, scope=ada)
+    receipts = []
+
+    async def forgets(context: str) -> tuple[str, str, bool]:
+        receipts.append(await agent.forget(scope=ada))
+        return f"read {context}", "", True
+
+    result = await agent.run_task("open the north gate", forgets, scope=ada)
+    (receipt,) = receipts
+    assert (result.success, receipt.removed) == (True, (gate,))
+    assert receipt.kept == ((result.episode_id, "its task still runs; forget it when it has ended"),)
+    assert agent.verify().ok
+    # What it was shown stands in its record, and goes with that.
+    assert GATE in str(agent.get(result.episode_id))
+    assert (await agent.forget(scope=ada)).removed == (result.episode_id,)
+
+
+async def test_a_running_task_that_was_shown_it_is_named(agent: FluxMemAgent) -> None:
+    (gate,) = await agent.add_knowledge(GATE)
+    kept = []
+
+    async def forgets(context: str) -> tuple[str, str, bool]:
+        kept.extend((await agent.forget(gate)).kept)
+        return "done", "", True
+
+    result = await agent.run_task("open the north gate", forgets)
+    assert kept == [(result.episode_id, "its task still runs, and was shown it; forget it when it has ended")]
