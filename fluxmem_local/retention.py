@@ -85,7 +85,7 @@ class RetentionRule:
             return value
         known = [spec.name for spec in fields(cls)]
         if not isinstance(value, Mapping):
-            raise ConfigError(f"retention lists tables with {', '.join(known)}, not {value!r:.200}")
+            raise ConfigError(f"retention={value!r:.200} is no rule; give tables with {', '.join(known)}")
         unknown = [name for name in value if name not in known]
         if unknown:
             raise ConfigError(f"a rule of retention: unknown name {unknown[0]!r:.200}; known are {', '.join(known)}")

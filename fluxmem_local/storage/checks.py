@@ -132,6 +132,10 @@ def check_folder(path: Any) -> Path:
     if "\0" in os.fspath(path):
         raise InvalidInputError(f"path={path!r:.200} holds a NUL byte, which no folder's name does; name another one")
     try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"path={path!r:.200} has no encoding as a folder's name; name another one") from None
+    try:
         return Path(path).expanduser().absolute()
     except RuntimeError:
         raise InvalidInputError(f"path={path!r:.200} begins with ~, and there is no such user; write it out") from None

@@ -115,7 +115,7 @@ def test_rules_come_from_the_file_and_the_environment(tmp_path: Path, monkeypatc
     ("given", "message"),
     [
         ("90d", "must list rules"),
-        (["90d"], "retention lists tables with user"),
+        (["90d"], "retention='90d' is no rule; give tables with user"),
         ([{"age": "90d"}], "unknown name 'age'"),
         ([{"max_age": "soon"}], "max_age='soon' is no age"),
         ([{"max_age": 90}], "max_age=90 is no age"),

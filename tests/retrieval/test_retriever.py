@@ -128,6 +128,8 @@ async def test_signals_and_score_by_hand(shelf: Shelf) -> None:
         "content": "red apples",
         "source": "",
         "metadata": {},
+        "added_by": "user",
+        "trusted": True,
         "score": best.score,
         "signals": best.signals,
     }
