@@ -47,6 +47,8 @@ __all__ = ["MemoryStore"]
 
 # A commit of so many nodes is most often one of several; linking their vectors takes a second.
 _MANY_ADDED = 1000
+# A file that can be made anew is not worth a long wait for another writer.
+_SAVING_PATIENCE_S = 1.0
 
 
 class MemoryStore(MemoryReader):
@@ -423,7 +425,7 @@ class MemoryStore(MemoryReader):
             with self._searching(index.layer) as (_, connection, _dirty):
                 if not index.is_worth_saving(connection):
                     return
-            with self._database.write() as connection, index.lock:
+            with self._database.write(timeout_s=_SAVING_PATIENCE_S) as connection, index.lock:
                 index.save(connection)
         except (OSError, StorageError) as error:
             # The file is a cache; a damaged database, though, is news that must not be lost.

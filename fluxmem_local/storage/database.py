@@ -107,8 +107,10 @@ class Database:
             raise StorageError(f"{self.folder} was changed by another program while it was read; read it again")
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self, *, timeout_s: float | None = None) -> Iterator[sqlite3.Connection]:
         """Run one transaction: all or nothing; inside another one of this thread, a part of it.
+
+        ``timeout_s`` is how long another writer is waited for; None: as long as this database waits.
 
         Raises:
             MemoryLockedError: another writer held the memory for the whole waiting time.
@@ -116,7 +118,7 @@ class Database:
         """
         self._check_open()
         self.check_writable()
-        with self._lock.held(), self._errors():
+        with self._lock.held(timeout_s), self._errors():
             name = f"part_{self._depth}"
             if self.in_transaction:
                 begin, commit = f"SAVEPOINT {name}", f"RELEASE {name}"

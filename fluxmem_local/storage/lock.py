@@ -39,16 +39,17 @@ class WriterLock:
         self._handle = -1
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock.
+    def held(self, timeout_s: float | None = None) -> Iterator[None]:
+        """Hold the lock; ``timeout_s`` None waits as long as this lock does.
 
         Raises:
             MemoryLockedError: another writer held it for the whole waiting time.
         """
-        deadline = time.monotonic() + self._timeout_s
-        if not self._threads.acquire(self._timeout_s):
+        patience_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + patience_s
+        if not self._threads.acquire(patience_s):
             raise MemoryLockedError(
-                f"thread {self._threads.holder!r} of this program is still writing after {self._timeout_s:g} s; "
+                f"thread {self._threads.holder!r} of this program is still writing after {patience_s:g} s; "
                 "let its transaction end, or raise lock_timeout_s"
             )
         try:

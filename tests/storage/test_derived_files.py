@@ -219,6 +219,20 @@ def test_a_large_commit_that_cannot_be_linked_is_kept(make: Any, folder: Path, m
     check_right(make, folder)
 
 
+def test_the_end_does_not_wait_for_another_writer_to_save_a_file(
+    make: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_store_module, "_SAVING_PATIENCE_S", 0.01)
+    shutil.rmtree(folder / "derived")
+    with make.open(folder, lock_timeout_s=3600) as other, make.open(folder, lock_timeout_s=3600) as store:
+        shown = found(make, store)
+        with other.transaction():
+            store.close()
+        assert not (folder / "derived").exists()
+        assert found(make, other) == shown
+    assert len(list((folder / "derived").iterdir())) == 2
+
+
 def store_generation(make: Any, folder: Path) -> int:
     with make.open(folder) as store:
         return int(store.stats()["generation"])
