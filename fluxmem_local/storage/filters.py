@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from fluxmem_local.errors import InvalidInputError
-from fluxmem_local.types import Layer, NodeState, Scope
+from fluxmem_local.types import Layer, NodeState, Origin, Scope
 
 from .times import period
 
@@ -210,6 +210,9 @@ def _equal(key: str, value: Any) -> Condition:
         if key == "source":
             # A fact that several sources state is found under each of them.
             return "(source = ? OR id IN (SELECT node_id FROM mentions WHERE source = ?))", [value, value]
+        if key == "added_by" and value != Origin.USER:
+            # The index has only those, which are few.
+            return "(added_by = ? AND added_by != 'user')", [value]
         return f"({key} = ?)", [value]
     if value is None:
         sql, values = _indexed(key, _TYPES)

@@ -195,6 +195,7 @@ ALTER TABLE nodes ADD COLUMN confirmed_at REAL;
 UPDATE nodes SET added_by = CASE WHEN layer = 'episodic' THEN 'agent' WHEN variant_of IS NOT NULL
     OR (layer = 'procedural' AND json_valid(metadata) AND json_extract(metadata, '$.structure') IS NOT NULL)
     THEN 'derived' ELSE 'user' END;
+CREATE INDEX nodes_by_origin ON nodes (added_by) WHERE added_by != 'user';
 """
 
 _MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)

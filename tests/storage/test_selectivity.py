@@ -11,7 +11,7 @@ import pytest
 from fluxmem_local.graph import SemanticNode
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.storage.filters import visible
-from fluxmem_local.types import Layer, Scope
+from fluxmem_local.types import Layer, Origin, Scope
 
 NUM_FACTS, PARTS, DIMENSION, TOP_K = 20_000, 100, 16, 10
 RNG = np.random.default_rng(7)
@@ -37,6 +37,7 @@ def fact(number: int) -> SemanticNode:
         created_at=float(number),
         source=f"source{part}",
         scope=SCOPES[number],
+        added_by=Origin.AGENT if part == 7 else Origin.USER,
         metadata={"part": part, "name": f"part {part}", "tags": ["all", f"tag {part}"], "done": part == 7}
         | ({"rare": None if number % 200 == 7 else True} if part == 7 else {}),
     )
@@ -68,6 +69,7 @@ NARROW: list[tuple[dict[str, Any], Any]] = [
     ({"filters": {"or": [{"part": 7}, {"name": "part 9"}]}}, lambda number: number % PARTS in (7, 9)),
     ({"filters": {"and": [{"part": 7}, {"not": {"done": False}}]}}, is_seventh),
     ({"filters": {"source": "source7"}}, is_seventh),
+    ({"filters": {"added_by": "agent"}}, is_seventh),
     ({"filters": {"created_at": {"lt": 200}}}, lambda number: number < 200),
     ({"known_at": 199.0}, lambda number: number < 200),
 ]
