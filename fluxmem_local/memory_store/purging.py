@@ -13,6 +13,9 @@ from .removal import PURGE_PENDING
 
 __all__ = ["is_pending", "purge"]
 
+# How long another writer is waited for by who did not ask for a purge.
+_MOMENT_S = 0.1
+
 
 def is_pending(database: Database) -> bool:
     """Tell whether something was forgotten of which bytes may still be in the files."""
@@ -38,7 +41,7 @@ def purge(database: Database, derived: Path | None, *, patient: bool) -> bool:
     for file in leftovers(database.folder):
         file.unlink(missing_ok=True)
     # Pages that are full of zeros where a row was may still hold older copies of it: SQLite moves rows about.
-    database.rewrite()
+    database.rewrite(timeout_s=None if patient else _MOMENT_S)
     if not database.checkpoint(patient=patient):
         return False
     with database.write() as connection:

@@ -18,7 +18,6 @@ from fluxmem_local.errors import (
     FluxMemError,
     InvalidInputError,
     MemoryDamagedError,
-    MemoryLockedError,
     StorageError,
 )
 from fluxmem_local.graph import Node
@@ -376,9 +375,12 @@ class MemoryStore(MemoryReader):
         return purge(self._database, None if self.path is None else self.path / DERIVED, patient=patient)
 
     def _resume_purge(self) -> None:
-        """Finish what a crash or a reader kept from being finished; whoever opens the memory need not wait for it."""
+        """Finish what a crash or a reader kept from being finished; whoever opens the memory need not wait for it.
+
+        Another writer or a full disk put it off again, and `verify` tells of it.
+        """
         if not self._database.read_only and is_pending(self._database):
-            with suppress(MemoryLockedError):
+            with suppress(StorageError):
                 self._purge(patient=False)
 
     def _follow_soon(self) -> None:

@@ -177,9 +177,9 @@ class Database:
                 if not patient:
                     self._writer.execute(f"PRAGMA busy_timeout = {round(1000 * self._patience_s)}")
 
-    def rewrite(self) -> None:
-        """Write all pages anew, so that nothing is left in them of what was deleted."""
-        with self._lock.held(), self._errors():
+    def rewrite(self, *, timeout_s: float | None = None) -> None:
+        """Write all pages anew, so that nothing is left in them of what was deleted; ``timeout_s`` as in ``write``."""
+        with self._lock.held(timeout_s), self._errors():
             self._writer.execute("VACUUM")
 
     def size_bytes(self) -> int:

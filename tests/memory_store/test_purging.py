@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.errors import InvalidInputError, StorageError
 from fluxmem_local.graph import Edit, GroundEdge, ProceduralNode
 from fluxmem_local.memory_store import MemoryStore, Outcome, Receipt
 from fluxmem_local.storage.database import DATABASE_NAME, Database
+from fluxmem_local.storage.lock import WriterLock
 from fluxmem_local.types import Layer, Origin
 
 SECRET = "Das geheime Kennwort für Ümläute lautet xylophon-4711 und gilt überall."
@@ -217,6 +218,30 @@ def test_a_read_that_does_not_end_puts_it_off_to_the_next_opening(make: Any, tmp
             # Who opens the memory is not held up by that, and reads what is committed.
             with make.open(folder, lock_timeout_s=1.0) as other:
                 assert other.count(Layer.SEMANTIC) == 151
+    make.open(folder).close()
+    assert traces(folder, SECRET, OLD, *RARE) == []
+
+
+@pytest.mark.parametrize("obstacle", ["another writer", "a full disk"])
+def test_opening_does_not_fail_where_it_cannot_be_finished(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obstacle: str
+) -> None:
+    folder = tmp_path / "memory"
+    with make.open(folder, lock_timeout_s=1.0) as store:
+        id = fill(store, make)
+        with reader(folder, hold=True):
+            assert store.forget(ids=[id], purge=True).purged is False
+    lock = WriterLock(folder, 1.0)
+    with monkeypatch.context() as patched:
+        if obstacle == "a full disk":
+
+            def full(_database: Any, **_options: Any) -> None:
+                raise StorageError("no room")
+
+            patched.setattr(Database, "rewrite", full)
+        with lock.held() if obstacle == "another writer" else nullcontext(), make.open(folder) as other:
+            assert other.count(Layer.SEMANTIC) == 151
+            assert ["forget --purge" in note for note in other.verify().notes] == [True]
     make.open(folder).close()
     assert traces(folder, SECRET, OLD, *RARE) == []
 
