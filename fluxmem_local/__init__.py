@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .memory_store import MemoryStore, Receipt, VerifyReport
     from .models.embedder import SentenceTransformerEmbedder
     from .models.llm import TransformersLLM
+    from .retention import RetentionRule
     from .retrieval import Hit
     from .stages.consolidation import ConsolidationReport
     from .types import Layer, NodeState, Origin, Scope
@@ -95,6 +96,7 @@ __all__ = [
     "OutsideFailureError",
     "ProceduralNode",
     "Receipt",
+    "RetentionRule",
     "SchemaVersionError",
     "Scope",
     "SemanticNode",
@@ -155,6 +157,7 @@ _HOMES = {
     "memory_store": ("MemoryStore", "Receipt", "VerifyReport"),
     "models.embedder": ("SentenceTransformerEmbedder",),
     "models.llm": ("TransformersLLM",),
+    "retention": ("RetentionRule",),
     "retrieval": ("Hit",),
     "stages.consolidation": ("ConsolidationReport",),
     "types": ("Layer", "NodeState", "Origin", "Scope"),
