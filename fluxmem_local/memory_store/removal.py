@@ -72,16 +72,11 @@ class Removal:
             refuse_nodes(self._connection, ids)
             self._transaction.delete_nodes(ids)
         if self._quotes_too and ids:
-            begin = self._transaction.begin_revision
-            for id, how in redact(self._connection, stated, set(ids), begin).items():
-                # Who lost a source has named it.
-                changed[id] = (
-                    how if id not in changed else f"{changed[id]}; {how}" if how == "quoted it" else changed[id]
-                )
-            if skills:
-                # What other episodes say as well, the skills have from those.
-                own = Quotes(lived, but_not=self._texts(None, Layer.EPISODIC))
-                redact(self._connection, own, set(ids), begin, among=skills)
+            for id, how in self._redact(set(ids), stated, lived, skills).items():
+                if id not in changed:
+                    changed[id] = how
+                elif how == "quoted it":
+                    changed[id] += f"; {how}"
             kept = [*kept, *((id, "quotes it, and was stated on its own") for id in self._quoting(stated))]
         if self._purge:
             set_fact(self._connection, PURGE_PENDING, "1")
@@ -93,6 +88,16 @@ class Removal:
             num_edits=num_edits,
             num_versions=num_versions,
         )
+
+    def _redact(self, ids: set[str], stated: Quotes, lived: set[str], skills: list[str]) -> dict[str, str]:
+        """Take quotes of facts out of all, and of episodes out of the skills that they taught; say whom it changed."""
+        begin = self._transaction.begin_revision
+        changed = redact(self._connection, stated, ids, begin)
+        if skills:
+            # What other episodes say as well, the skills have from those.
+            own = Quotes(lived, but_not=self._texts(None, Layer.EPISODIC))
+            redact(self._connection, own, ids, begin, among=skills)
+        return changed
 
     def _running(self, ids: list[str]) -> dict[str, str]:
         """Find the tasks that still run among the ids, or that were shown one of them, with the reason to name them."""
