@@ -1,6 +1,6 @@
 """G = (V, E): nodes, edges and edits as values, and the rules they obey."""
 
-from .cases import Case, read_values, sought_slots
+from .cases import Case, read_cases, read_values, sought_slots
 from .edges import EDGE_KINDS, DistillEdge, Edge, GroundEdge, StepLinkEdge, edge_may_join
 from .edits import Edit
 from .nodes import (
@@ -45,6 +45,7 @@ __all__ = [
     "edge_may_join",
     "fill",
     "new_id",
+    "read_cases",
     "read_values",
     "slots_in",
     "sought_slots",

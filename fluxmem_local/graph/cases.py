@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.types import JsonObject
 
 from .skill import Skill
 from .templates import bind, slots_in
 
-__all__ = ["Case", "read_values", "sought_slots"]
+__all__ = ["Case", "read_cases", "read_values", "sought_slots"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +33,28 @@ class Case:
         return {"values": list(self.values), "succeeded": list(self.succeeded_ids), "failed": list(self.failed_ids)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Case:
-        """Read what ``to_dict`` gave."""
-        return cls(
-            values=tuple(data["values"]), succeeded_ids=tuple(data["succeeded"]), failed_ids=tuple(data["failed"])
-        )
+    def from_dict(cls, data: Any) -> Case:
+        """Read what ``to_dict`` gave.
+
+        Raises:
+            InvalidInputError: it is nothing of the kind.
+        """
+        parts = [data.get(name) for name in ("values", "succeeded", "failed")] if isinstance(data, Mapping) else [None]
+        if not all(isinstance(part, (list, tuple)) and all(isinstance(each, str) for each in part) for part in parts):
+            raise InvalidInputError(f"{data!r:.200} is no case of a skill; give what Case.to_dict wrote")
+        values, succeeded, failed = (tuple(part or ()) for part in parts)
+        return cls(values=values, succeeded_ids=succeeded, failed_ids=failed)
+
+
+def read_cases(data: Any) -> list[Case]:
+    """Read a list of what ``Case.to_dict`` gave.
+
+    Raises:
+        InvalidInputError: it is nothing of the kind.
+    """
+    if not isinstance(data, (list, tuple)):
+        raise InvalidInputError(f"{data!r:.200} is no list of cases; give what Case.to_dict wrote")
+    return [Case.from_dict(each) for each in data]
 
 
 def sought_slots(skill: Skill) -> frozenset[int]:

@@ -209,6 +209,8 @@ class Skill:
             examples = tuple(_of_texts(values, len(slots)) for values in data.get("examples", ()))
             pitfalls = tuple(_read(Pitfall, pitfall) for pitfall in data.get("pitfalls", ()))
             routes = tuple(_read(Route, route) for route in data.get("routes", ()))
+            if any(route.followed_by and len(route.followed_by) != len(route.actions) for route in routes):
+                raise ValueError("a route has not one observation for each action")
             parts = {"steps": steps, "slots": slots, "examples": examples, "pitfalls": pitfalls, "routes": routes}
             return _read(cls, {"name": "", "use": "", **data, **parts})
         except (TypeError, ValueError, KeyError, AttributeError) as error:

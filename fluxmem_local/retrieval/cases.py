@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fluxmem_local.graph import Case, Pitfall, ProceduralNode, Skill, bind, fill, slots_in, sought_slots
+from fluxmem_local.errors import InvalidInputError
+from fluxmem_local.graph import Case, Pitfall, ProceduralNode, Skill, bind, fill, read_cases, slots_in, sought_slots
 from fluxmem_local.text import tokenize
 from fluxmem_local.types import FloatArray
 
@@ -51,14 +53,13 @@ class _Form:
 
     @classmethod
     def of(cls, node: ProceduralNode) -> _Form:
-        structure = node.metadata.get("structure")
-        skill = Skill(name="", use="", steps=()) if structure is None else Skill.from_dict(structure)
+        """Read the form of a skill; what its metadata holds of no such form counts as nothing."""
+        skill = Skill(name="", use="", steps=())
+        with suppress(InvalidInputError):
+            skill = Skill.from_dict(node.metadata.get("structure"))
+        cases = [case for case in _known_cases(node.metadata.get("cases")) if len(case.values) == len(skill.slots)]
         numbers = sought_slots(skill)
-        return cls(
-            skill,
-            [Case.from_dict(each) for each in node.metadata.get("cases", ())],
-            tuple(slot.number in numbers for slot in skill.slots),
-        )
+        return cls(skill, cases, tuple(slot.number in numbers for slot in skill.slots))
 
     def sought(self, case: Case) -> _Sought:
         return tuple(
@@ -79,8 +80,14 @@ class _Ranked:
 
 def case_episodes(node: ProceduralNode) -> list[str]:
     """Return the ids of all episodes that a skill's cases are of."""
-    cases = node.metadata.get("cases", ())
-    return list(dict.fromkeys(id for case in map(Case.from_dict, cases) for id in case.episode_ids))
+    return list(dict.fromkeys(id for case in _known_cases(node.metadata.get("cases")) for id in case.episode_ids))
+
+
+def _known_cases(data: Any) -> list[Case]:
+    """Read cases from metadata, which may hold anything: what cannot be read tells of none."""
+    with suppress(InvalidInputError):
+        return read_cases(data)
+    return []
 
 
 class CaseIndex:

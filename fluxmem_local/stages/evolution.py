@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -110,8 +110,7 @@ async def evolve_skill(
         replay_fn: whether an episode's task succeeds with the skill; None: recorded evidence decides.
     """
     judge = _Judge(node, evidence, embedder=embedder, writer=writer, replay_fn=replay_fn)
-    earlier_shift = float(node.metadata.get("evidence", {}).get("shift", 0.0)) if node.version > 1 else 0.0
-    present = await judge.score(node.version, node.skill_text, shift=earlier_shift)
+    present = await judge.score(node.version, node.skill_text, shift=_earlier_shift(node))
     scored = [(present.number, present.pems)]
     history = list(node.version_history)
     number = max([node.version, *(past.version for past in history)])
@@ -293,6 +292,15 @@ def _fails_held_out(present: _Version, tried: _Version) -> str:
 
 def _ended(version: _Version, reason: str) -> SkillVersion:
     return SkillVersion(version=version.number, skill_text=version.text, pems_score=version.pems, ended_because=reason)
+
+
+def _earlier_shift(node: ProceduralNode) -> float:
+    """Return what a skill's last change was; metadata may hold anything."""
+    measured = node.metadata.get("evidence")
+    shift = measured.get("shift") if isinstance(measured, Mapping) else None
+    if node.version > 1 and isinstance(shift, (int, float)) and 0 <= shift <= 2:
+        return float(shift)
+    return 0.0
 
 
 def _observed(version: _Version, evidence: Evidence) -> str:
