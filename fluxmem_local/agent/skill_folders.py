@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from fluxmem_local.storage.skill_md import MOST_BYTES, read_skill, skill_slug
 from fluxmem_local.text import is_blank
 from fluxmem_local.types import NodeState, Origin, Scope
 
-__all__ = ["APPROVED", "folder_of", "read_skill_in", "read_skills", "write_skill_file"]
+__all__ = ["APPROVED", "folder_of", "known_folders", "read_skill_in", "read_skills", "write_skill_file"]
 
 # The metadata key of an approval, which no file can bring along.
 APPROVED = "approved"
@@ -23,17 +24,29 @@ _FILE = "SKILL.md"
 _MOST_FOLDERS = 10_000
 
 
-def folder_of(folder: Path, skill: ProceduralNode) -> Path:
-    """Choose a skill's folder: by its name, and with its id where another skill has that one."""
-    slug = skill_slug(skill)
-    file = folder / slug / _FILE
-    if file.is_file():
+def known_folders(folder: Path) -> dict[Path, str]:
+    """List the folders with a SKILL.md in a folder, each with the id of its skill; "" for one that is not ours."""
+    known = {}
+    for file in sorted(folder.glob(f"*/{_FILE}")):
         try:
             there = read_skill(_text_of(file), str(file))
         except ImportFormatError:
             there = ("", "")
-        if not isinstance(there, ProceduralNode) or there.id != skill.id:
-            return folder / f"{slug[:40].strip('-')}-{hashlib.sha256(skill.id.encode()).hexdigest()[:12]}"
+        known[file.parent] = there.id if isinstance(there, ProceduralNode) else ""
+    return known
+
+
+def folder_of(folder: Path, skill: ProceduralNode, known: Mapping[Path, str]) -> Path:
+    """Choose a skill's folder: the one that it has, or by its name, and with its id where another has that one.
+
+    A skill that got another name keeps its folder; else an import would find it twice.
+    """
+    own = next((place for place, id in known.items() if id == skill.id), None)
+    if own is not None:
+        return own
+    slug = skill_slug(skill)
+    if folder / slug in known:
+        return folder / f"{slug[:40].strip('-')}-{hashlib.sha256(skill.id.encode()).hexdigest()[:12]}"
     return folder / slug
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,13 +17,14 @@ from fluxmem_local.interfaces import BaseEmbedder
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.results import ByKey
 from fluxmem_local.stages.unsafe import unsafe_lines
+from fluxmem_local.storage.codec import scope_key
 from fluxmem_local.storage.records import ELSEWHERE
 from fluxmem_local.storage.skill_md import write_skill
 from fluxmem_local.text import content_key
 from fluxmem_local.types import Layer, NodeState, Scope
 
 from .sight import node_seen
-from .skill_folders import APPROVED, folder_of, read_skill_in, read_skills, write_skill_file
+from .skill_folders import APPROVED, folder_of, known_folders, read_skill_in, read_skills, write_skill_file
 
 __all__ = [
     "SkillsExport",
@@ -109,12 +111,14 @@ def export_skills(
     left_out: list[tuple[str, str]] = []
     unsafe: dict[str, tuple[str, ...]] = {}
     try:
+        known = known_folders(folder)
         for skill in skills:
             if not (is_approved(skill) or force):
                 why = f"version {skill.version} is not approved; run: fluxmem skills approve {skill.id}"
                 left_out.append((skill.id, why))
                 continue
-            target = folder_of(folder, skill)
+            target = folder_of(folder, skill, known)
+            known[target] = skill.id
             lines = unsafe_lines(skill)
             for place in (folder, target):
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -136,7 +140,8 @@ async def import_skills(
     """Take in the SKILL.md of a folder, or of all folders in it, all or nothing.
 
     A skill keeps its id and its versions. One that is there already is not doubled: a later version takes its place, an
-    edited text becomes the next version, and an earlier one changes nothing. Approval is not taken over.
+    edited text becomes the next version, and an earlier one changes nothing; one that is somebody else's comes in with
+    an id of its own. Approval is not taken over.
 
     Args:
         store: the memory.
@@ -204,7 +209,8 @@ def _take_in(store: MemoryStore, given: Sequence[ProceduralNode], vectors: Mappi
                 if isinstance(node, ProceduralNode)
             }
             texts = {(node.scope, content_key(node.skill_text)): id for id, node in known.items()}
-            for skill in given:
+            for each in given:
+                skill = _own(each, known)
                 before = known.get(skill.id)
                 twin = texts.get((skill.scope, content_key(skill.skill_text)))
                 reason = _why_unchanged(skill, before, twin)
@@ -214,7 +220,7 @@ def _take_in(store: MemoryStore, given: Sequence[ProceduralNode], vectors: Mappi
                 lines = unsafe_lines(skill)
                 if lines:
                     unsafe[skill.id] = tuple(lines)
-                ready = replace(_with_sources(_next_version(skill, before), store), embedding=vectors.get(skill.id))
+                ready = replace(_with_sources(_next_version(skill, before), store), embedding=vectors.get(each.id))
                 if before is None:
                     change.add_nodes([ready])
                     added.append(skill.id)
@@ -232,6 +238,15 @@ def _take_in(store: MemoryStore, given: Sequence[ProceduralNode], vectors: Mappi
     except (InvalidInputError, NotFoundError) as error:
         raise ImportFormatError(f"a skill cannot be stored: {error}; nothing was imported") from None
     return SkillsImport(added=tuple(added), updated=tuple(updated), unchanged=tuple(unchanged), unsafe=unsafe)
+
+
+def _own(skill: ProceduralNode, known: Mapping[str, ProceduralNode]) -> ProceduralNode:
+    """Give a skill an id of its own where somebody else's has its id: nobody's skill becomes another's."""
+    there = known.get(skill.id)
+    if there is None or there.scope == skill.scope:
+        return skill
+    id = hashlib.sha256(f"skill\n{scope_key(skill.scope)}\n{skill.id}".encode()).hexdigest()[:32]
+    return replace(skill, id=id, variant_of=None)
 
 
 def _why_unchanged(skill: ProceduralNode, before: ProceduralNode | None, twin: str | None) -> str | None:

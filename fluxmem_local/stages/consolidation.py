@@ -190,7 +190,8 @@ class StageIII:
         with self._store.transaction() as change:
             own = {plan.family.skill.id for plan in plans if plan.family.skill is not None}
             others = [skill for skill in self._skills() if is_induced(skill) and skill.id not in own]
-            claimed = {id for skill in others for id in skill.source_episode_ids}
+            scope = plans[0].node.scope
+            claimed = {id for skill in others if skill.scope == scope for id in skill.source_episode_ids}
             for plan in plans:
                 reason = self._changed_since(plan.family, claimed)
                 if reason is not None:

@@ -148,9 +148,13 @@ def _existing(
 ) -> list[_Group]:
     groups = []
     for skill in filter(is_induced, skills):
-        sources = [episodes[id] for id in skill.source_episode_ids if id in episodes]
+        noted = skill.metadata.get("failed_episode_ids")
+        sources, failed = (
+            # Metadata may hold anything, and who names episodes of others learns nothing from them.
+            [episodes[id] for id in ids if isinstance(id, str) and id in episodes and episodes[id].scope == skill.scope]
+            for ids in (skill.source_episode_ids, noted if isinstance(noted, list) else ())
+        )
         sources = [episode for episode in sources if counts_as_success(episode)]
-        failed = [episodes[id] for id in skill.metadata.get("failed_episode_ids", ()) if id in episodes]
         if sources:
             groups.append(_group(skill, sources, {each.id: each for each in failed}, vectors))
     return groups

@@ -18,6 +18,7 @@ from fluxmem_local.errors import FluxMemError, ImportFormatError, InvalidInputEr
 from fluxmem_local.graph import ProceduralNode, Skill, SkillVersion
 from fluxmem_local.types import JsonObject, NodeState, Origin, Scope
 
+from .checks import check_text
 from .records import ELSEWHERE
 
 __all__ = ["MOST_BYTES", "read_skill", "skill_slug", "write_skill"]
@@ -25,6 +26,8 @@ __all__ = ["MOST_BYTES", "read_skill", "skill_slug", "write_skill"]
 MOST_BYTES = 4 * 1024 * 1024
 _FORM = "1"
 _LONGEST_NAME = 64
+# Later versions must have a number, too.
+_MOST_VERSIONS = 10**9
 _LONGEST_DESCRIPTION = 1024
 _FRONT = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^(`{3,})(text|yaml) ([a-z]+)[ \t]*$", re.MULTILINE)
@@ -88,6 +91,10 @@ def read_skill(text: str, where: str) -> ProceduralNode | tuple[str, str]:
     name, description = (front.get(key) for key in ("name", "description")) if isinstance(front, dict) else (None, None)
     if not (isinstance(name, str) and name.strip() and isinstance(description, str) and description.strip()):
         raise ImportFormatError(f"{where}: name and description are needed in the front matter, both texts")
+    try:
+        check_text(name + description, f"{where}: name or description")
+    except InvalidInputError as error:
+        raise ImportFormatError(str(error)) from None
     known = front.get("metadata")
     known = known if isinstance(known, dict) else {}
     body = text[found.end() :]
@@ -97,10 +104,10 @@ def read_skill(text: str, where: str) -> ProceduralNode | tuple[str, str]:
         raise ImportFormatError(f"{where}: form {known['fluxmem-form']!r:.20} is unknown; upgrade fluxmem-local")
     blocks = _read_blocks(body, where)
     try:
-        return _node(str(known["fluxmem-id"]), int(known["fluxmem-version"]), blocks)
+        return _node(known["fluxmem-id"], int(str(known["fluxmem-version"])), blocks)
     except FluxMemError as error:
         raise ImportFormatError(f"{where}: {error}") from None
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise ImportFormatError(f"{where}: no skill as fluxmem writes it ({error!r:.120}); export it again") from None
 
 
@@ -140,7 +147,11 @@ def _data(node: ProceduralNode, structure: Skill | None) -> dict[str, Any]:
     }
 
 
-def _node(id: str, version: int, blocks: Mapping[str, Any]) -> ProceduralNode:
+def _node(id: Any, version: int, blocks: Mapping[str, Any]) -> ProceduralNode:
+    if not isinstance(id, str):
+        raise ValueError("its fluxmem-id is no text")
+    if not 1 <= version <= _MOST_VERSIONS:
+        raise ValueError(f"version {version!r:.20} is none that a skill comes to")
     evidence = blocks["evidence"]
     metadata = dict(evidence["metadata"])
     if blocks["steps"] is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +236,16 @@ class TestImport:
             ("created_at:", "created_at: soon #"),
             ("yaml history\n[]", "yaml history\n- {version: one, skill_text: x}"),
             ("yaml history\n[]", "yaml history\n- 5"),
+            ("yaml history\n[]", "yaml history\n- {version: 1, skill_text: x, created_at: 1" + "0" * 400 + "}"),
+            ("pems: null", "pems: 1" + "0" * 400),
             ("fluxmem-id: s", "fluxmem-id: ''"),
+            ("fluxmem-id: s", "fluxmem-id: [s]"),
+            ("fluxmem-id: s", "fluxmem-id:"),
+            ("fluxmem-id: s", 'fluxmem-id: "s\\0"'),
+            ("fluxmem-version: '1'", "fluxmem-version: .inf"),
+            ("fluxmem-version: '1'", "fluxmem-version: '0'"),
+            ("fluxmem-version: '1'", "fluxmem-version: '9223372036854775807'"),
+            ("name: text", 'name: "\\ud800"'),
             ("text instructions\ntext", "text instructions\n  "),
         ],
     )
@@ -251,6 +261,84 @@ class TestImport:
             with pytest.raises(ImportFormatError):
                 await other.import_skills(tmp_path)
             assert other.stats["num_procedural_nodes"] == 0
+
+
+class TestWhose:
+    async def test_nobodys_skill_becomes_anothers(self, agent: FluxMemAgent, tmp_path: Path) -> None:
+        ada, ben = Scope(user="ada"), Scope(user="ben")
+        await agent.add_knowledge_nodes([ProceduralNode(id="s", skill_text="one", scope=ada)])
+        file = Path(agent.export_skills(tmp_path, force=True).written[0][1]) / "SKILL.md"
+        file.write_text(file.read_text().replace("instructions\none", "instructions\ntwo"))
+        done = await agent.import_skills(tmp_path, scope=ben)
+        (id,) = done.added
+        assert done.updated == ()
+        assert (agent.get("s").content, agent.get("s").scope) == ("one", ada)
+        assert (agent.get(id).content, agent.get(id).scope) == ("two", ben)
+        assert (await agent.import_skills(tmp_path, scope=ben)).unchanged == ((id, "it is here already"),)
+        assert (await agent.import_skills(tmp_path)).updated == ("s",)
+        assert agent.verify().ok
+
+    async def test_who_names_anothers_episodes_learns_nothing_from_them(self, agent: FluxMemAgent) -> None:
+        ids = [
+            await agent.record_episode(f"Deploy {app}", [("", f"cd {app}"), ("", "make")], True, scope={"user": "ada"})
+            for app in APPS
+        ]
+        structure = json.loads(json.dumps(Skill(name="x", use="Deploy", steps=(Step(template="x"),)).to_dict()))
+        thief = ProceduralNode(
+            id="thief",
+            skill_text="x",
+            source_episode_ids=tuple(ids),
+            scope=Scope(user="ben"),
+            metadata={"structure": structure, "failed_episode_ids": ids},
+        )
+        await agent.add_knowledge_nodes([thief])
+        done = await agent.consolidate()
+        assert (agent.get("thief").content, done.updated_skills) == ("x", ())
+        assert [agent.get(id).scope.user for id in done.induced_skills] == ["ada"]
+
+
+async def test_a_renamed_skill_keeps_its_folder(agent: FluxMemAgent, tmp_path: Path) -> None:
+    (first,) = agent.export_skills(tmp_path, [(await taught(agent)).id], force=True).written
+    skill = skill_of(agent, first[0])
+    with agent.store.transaction() as change:
+        change.replace(replace(skill, metadata={**skill.metadata, "name": "roll out"}), reason="test")
+    assert agent.export_skills(tmp_path, force=True).written == (first,)
+    async with agent_with() as other:
+        assert (await other.import_skills(tmp_path)).added == (skill.id,)
+
+
+async def test_metadata_may_hold_anything(agent: FluxMemAgent) -> None:
+    skill = await taught(agent)
+    structure = json.loads(json.dumps(skill.metadata["structure"]))
+    routes = [{"actions": ["a"], "followed_by": ["x", "y"], "values": []}]
+    known = list(skill.source_episode_ids)
+    strange: list[dict[str, Any]] = [
+        *({"structure": value} for value in (5, [], {}, {**structure, "routes": routes})),
+        *({"cases": value} for value in (5, None, "abc", [{}], [5])),
+        *({"cases": [{"values": value, "succeeded": known, "failed": []}]} for value in (5, [5], [], ["a"] * 9)),
+        *({"failed_episode_ids": value} for value in (5, [[]])),
+        *({"evidence": value} for value in (5, {}, {"shift": "much"})),
+    ]
+    nodes = [
+        ProceduralNode(
+            id=f"s{number}",
+            skill_text=f"{skill.skill_text}\n{number}",
+            version=2,
+            source_episode_ids=skill.source_episode_ids,
+            metadata={**skill.metadata, "digest": "", **metadata},
+        )
+        for number, metadata in enumerate(strange)
+    ]
+    for node in nodes:
+        async with agent_with() as alone:
+            await alone.add_knowledge_nodes([*map(agent.get, known), node])
+            assert [hit.node.content for hit in await alone.retrieve("Deploy pear", layers=("procedural",))] == [
+                node.content
+            ]
+            assert not (await alone.run_task("Deploy pear", lambda context: ("cd pear", "no such app", False))).success
+            assert (await alone.consolidate()).status == "ok"
+            assert skill_of(alone, node.id).source_episode_ids == skill.source_episode_ids
+            assert alone.verify().ok
 
 
 async def test_diff_names_what_is_missing(agent: FluxMemAgent, tmp_path: Path) -> None:
