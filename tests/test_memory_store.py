@@ -85,6 +85,7 @@ def test_vectors_are_stored_at_unit_length(store):
         ({"state": NodeState.TRIAL}, InvalidInputError, "trial_of"),
         ({"variant_of": "nobody"}, NotFoundError, "nobody"),
         ({"id": ""}, InvalidInputError, "non-blank"),
+        ({"id": "a\0b"}, InvalidInputError, "NUL"),
     ],
 )
 def test_a_bad_node_leaves_nothing_of_its_batch(store, make, fields, error, message):

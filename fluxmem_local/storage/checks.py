@@ -51,7 +51,7 @@ def check_node(node: Any) -> EncodedNode:
         raise InvalidInputError(f"{node!r:.200} is no node; give SemanticNode, EpisodicNode or ProceduralNode")
     if not isinstance(node.id, str) or not node.id.strip():
         raise InvalidInputError(f"node id {node.id!r:.200} must be a non-blank text; leave it out to get a new one")
-    check_text(node.id, "a node's id")
+    _check_id(node.id, "a node's id")
     if not isinstance(node.content, str) or is_blank(node.content):
         raise BlankTextError(f"node {node.id!r} has no visible content ({node.content!r:.200}); nothing was stored")
     check_text(node.content, f"the content of node {node.id!r}")
@@ -88,7 +88,7 @@ def check_edge(edge: Any) -> None:
     if not isinstance(edge, Edge):
         raise InvalidInputError(f"{edge!r:.200} is no edge; give GroundEdge, DistillEdge or StepLinkEdge")
     for name in ("id", "source_id", "target_id"):
-        check_text(getattr(edge, name), f"{name} of {edge.kind} edge {edge.id!r:.200}")
+        _check_id(getattr(edge, name), f"{name} of {edge.kind} edge {edge.id!r:.200}")
     if not edge.id.strip():
         raise InvalidInputError(f"edge id {edge.id!r} is blank; leave it out to get a new one")
     for name in ("weight", "created_at"):
@@ -110,6 +110,13 @@ def check_text(text: Any, what: str) -> None:
         raise InvalidInputError(
             f"{what} holds half a surrogate pair at character {error.start}; decode the text first"
         ) from error
+
+
+def _check_id(id: Any, what: str) -> None:
+    check_text(id, what)
+    if "\0" in id:
+        # SQLite's lists of texts end there, so that nothing would find it again.
+        raise InvalidInputError(f"{what} is {id!r:.200}; leave the NUL out")
 
 
 def check_number(value: Any, what: str) -> None:
