@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from fluxmem_local.text.quotes import Quotes
 __all__ = ["quoting_facts", "redact", "texts_of_episode"]
 
 _BATCH = 500
+_ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 _FEW = 64
 # What is no text of anybody, or holds ids that other rules look after.
 _KEPT = ("status", "source_episode_ids")
@@ -72,7 +74,8 @@ def _clean_node(
     ids: Collection[str],
     begin_revision: Callable[[], int],
 ) -> str | None:
-    whole = "\n".join((row["content"], row["payload"], row["metadata"]))
+    # An escape in JSON, as \\n, stands at a word without a space between.
+    whole = "\n".join((row["content"], *(_ESCAPE.sub(" ", row[name]) for name in ("payload", "metadata"))))
     if not quotes.may_be_in(whole) and not _may_name(row["metadata"], ids):
         return None
     what = f"node {row['id']!r}"
@@ -105,7 +108,7 @@ def _clean_texts(
     names = (*texts, json_column)
     rows = connection.execute(f"SELECT key, {', '.join(names)} FROM {table}").fetchall()
     for row in rows:
-        if not any(quotes.may_be_in(row[name]) for name in names):
+        if not quotes.may_be_in("\n".join((*(row[name] for name in texts), _ESCAPE.sub(" ", row[json_column])))):
             continue
         values: dict[str, str | None] = {name: quotes.redacted(row[name]) for name in texts}
         noted = decode_json(row[json_column], f"a row of {table}")

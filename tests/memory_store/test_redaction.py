@@ -70,6 +70,22 @@ class TestQuotes:
         assert [hit for hit, _ in store.lexical(Layer.EPISODIC, "check whether", 3)] == [id]
         assert store.verify().problems == ()
 
+    @pytest.mark.parametrize("before", ["\n", "\t", "\u001f", "\\", '"', "C:\\", "n"])
+    def test_what_stands_before_the_first_word_hides_nothing(self, store: MemoryStore, make: Any, before: str) -> None:
+        texts = [f"xylophone{number}q is it" for number in range(30)]
+        ids = add(store, *(make.fact(text) for text in texts))
+        told = make.episode(
+            "listen", feedback=f"{before}{texts[7]}", metadata={"said": f"{before}{texts[8]}"}, success=True
+        )
+        add(store, told)
+        store.forget(ids=ids)
+        node = store.get(told.id)
+        assert isinstance(node, EpisodicNode)
+        # With a letter before it, it is another word.
+        left = f"{before}{texts[7]}" if before == "n" else f"{before}[forgotten]"
+        assert node.feedback == left
+        assert (texts[8] in str(node.metadata)) is (before == "n")
+
     def test_earlier_contents_and_versions_are_found_in_quotes_too(self, store: MemoryStore, make: Any) -> None:
         (id,) = add(store, make.fact("The old password of the cellar was xylophone."))
         with store.transaction() as change:
