@@ -113,20 +113,18 @@ class ExactVectorStore(BaseVectorStore):
         """
         with self._lock:
             top_k, query = check_top_k(top_k), self.check_query(query_vector)
-            count = len(self._ids)
-            if not count or not top_k:
+            if not self._ids or not top_k:
                 return []
-            rough = self._matrix[:count] @ query
-            rows = np.arange(count)
-            if top_k < count:
-                # The margin keeps rows that tie with the last place once sums are exact.
-                rows = np.flatnonzero(rough >= np.partition(rough, count - top_k)[count - top_k] - 10.0 ** (1 - DIGITS))
-            return self._ranked(rows, query, top_k)
+            rows = np.arange(len(self._ids))
+            return self._ranked(_likely(rows, self._matrix[: len(rows)] @ query, top_k), query, top_k)
 
     def rank(self, ids: Sequence[str], query: FloatArray, top_k: int) -> list[tuple[str, float]]:
         """Rank stored ids by cosine similarity to a unit query, shape ``(d,)``, and keep ``top_k``."""
         with self._lock:
-            return self._ranked(np.array([self._row_of[id] for id in ids], dtype=np.intp), query, top_k)
+            if not ids:
+                return []
+            rows = np.array([self._row_of[id] for id in ids], dtype=np.intp)
+            return self._ranked(_likely(rows, self._matrix[rows] @ query, top_k), query, top_k)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove vectors; ids that are not there are passed over."""
@@ -209,3 +207,13 @@ class ExactVectorStore(BaseVectorStore):
         exact = (self._matrix[rows].astype(np.float64) * query).sum(axis=1)
         scores = np.clip(np.round(exact, DIGITS), -1.0, 1.0)
         return best_first(self._ids, rows, scores, top_k)
+
+
+def _likely(rows: npt.NDArray[np.intp], rough: FloatArray, top_k: int) -> npt.NDArray[np.intp]:
+    """Keep the rows that may be among the ``top_k`` best by their rough scores, shape ``(n,)``."""
+    if not 0 < top_k < len(rows):
+        return rows
+    # The margin keeps rows that tie with the last place once sums are exact.
+    last = np.partition(rough, len(rows) - top_k)[len(rows) - top_k]
+    likely: npt.NDArray[np.intp] = rows[rough >= last - 10.0 ** (1 - DIGITS)]
+    return likely

@@ -120,6 +120,12 @@ class HNSWVectorStore(BaseVectorStore):
                 return self._rows.search(query_vector, top_k)
             return self._rows.rank([self._id_of[label] for label in labels[0].tolist()], query, top_k)
 
+    def search_among(self, ids: Sequence[str], query_vector: FloatArray, top_k: int) -> list[tuple[str, float]]:
+        """Return what ``search`` would if the store had only these ids; those that are not there are passed over."""
+        with self._lock:
+            query = self._rows.check_query(query_vector)
+            return self._rows.rank([id for id in ids if id in self._rows], query, check_top_k(top_k))
+
     def delete(self, ids: Sequence[str]) -> None:
         """Remove vectors; ids that are not there are passed over."""
         with self._lock:

@@ -62,6 +62,11 @@ class LayerIndex:
             self._vectors_at = now
         return self._vectors
 
+    def loaded_vectors(self, connection: sqlite3.Connection) -> HNSWVectorStore | None:
+        """Return the vector store as of the connection's state, when it is our own and in memory already."""
+        store = None if self._vectors is None or self.given is not None else self.vectors(connection)
+        return store if isinstance(store, HNSWVectorStore) else None
+
     def words(self, connection: sqlite3.Connection) -> LexicalIndex:
         """Return the lexical index as of the connection's state."""
         now = generation_of(connection)

@@ -45,6 +45,10 @@ def nearest_hits(
     if index is None or narrow:
         keys = _matching_keys(connection, condition, "embedding IS NOT NULL", None if index is None else _FEW)
     if keys is not None:
+        # What is in memory needs no vectors from rows; for a few hits, though, an index is not read first.
+        loaded = None if index is None else index.loaded_vectors(connection)
+        if loaded is not None:
+            return loaded.search_among(_ids_of(connection, keys), query, top_k)
         return _exact(connection, keys, query, top_k)
     assert index is not None
     store = index.vectors(connection)

@@ -191,3 +191,17 @@ def test_the_graph_answers_as_the_exact_store_after_any_changes(steps) -> None:
         query = np.random.default_rng(seed + 1).normal(size=5)
         assert graph.search(query, 2) == exact.search(query, 2)
         assert len(graph) == len(exact)
+
+
+@pytest.mark.parametrize("top_k", [0, 1, 5, 200])
+def test_a_search_among_some_ids_is_that_of_a_store_of_these(top_k) -> None:
+    vectors = np.random.default_rng(3).normal(size=(400, 16))
+    vectors[100:110] = vectors[90]
+    names = [f"v{number}" for number in range(400)]
+    store, part = HNSWVectorStore(exact_below=50), ExactVectorStore()
+    store.add(names, vectors)
+    chosen = range(80, 200, 2)
+    part.add([names[number] for number in chosen], vectors[list(chosen)])
+    for query in vectors[85:95]:
+        asked = ["nobody", *(names[number] for number in chosen)]
+        assert store.search_among(asked, query, top_k) == part.search(query, top_k)
