@@ -328,3 +328,15 @@ async def test_reports_13_and_16_one_bad_answer_does_not_stop_the_other_skills()
         assert report.llm_failures >= 1
         assert len(llm.calls) <= 2 * 2
         assert agent.stats["num_episodic_nodes"] == 6
+
+
+async def test_report_20_two_kinds_whose_words_are_all_in_their_commands_make_two_skills() -> None:
+    with FluxMemAgent(None, HashEmbedder(64)) as agent:
+        for number in range(3):
+            for task, host in (("restart nginx", f"web{number}"), ("rotate logs", f"db{number}")):
+                await agent.record_episode(
+                    f"{task} on {host}", [("down", f"ssh {host}"), ("shell", f"systemctl {task}")], True
+                )
+        report = await agent.consolidate()
+        uses = sorted(agent.get(id).content.splitlines()[0] for id in report.induced_skills)
+        assert uses == ["When to use: restart nginx on <1:web>", "When to use: rotate logs on <1:db>"]

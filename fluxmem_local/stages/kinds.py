@@ -22,7 +22,8 @@ def regroup_by_kind(clusters: Sequence[Sequence[EpisodicNode]], *, min_support: 
 
     Embeddings put "melt lead" beside "boil lead" and far from "melt ice". Lead and ice are acted on, so that they are
     values of a slot; melting and boiling are not, and no step of the one serves the other. A kind is the set of a
-    task's words that say something, without numbers and without the words of anybody's actions.
+    task's words that say something, without numbers and without the words of anybody's actions. A task with no such
+    word has no kind, and stays in its cluster: "restart nginx" and "rotate logs" are named whole by what was done.
 
     Args:
         clusters: of episodes of one scope each.
@@ -31,7 +32,9 @@ def regroup_by_kind(clusters: Sequence[Sequence[EpisodicNode]], *, min_support: 
     acted_on = _acted_on(clusters)
     kinds: dict[tuple[Scope, frozenset[str]], list[EpisodicNode]] = {}
     for episode in (episode for cluster in clusters for episode in cluster):
-        kinds.setdefault((episode.scope, _kind(episode, acted_on[episode.scope])), []).append(episode)
+        kind = _kind(episode, acted_on[episode.scope])
+        if kind:
+            kinds.setdefault((episode.scope, kind), []).append(episode)
     supported = [episodes for episodes in kinds.values() if sum(map(counts_as_success, episodes)) >= min_support]
     taken = {episode.id for episodes in supported for episode in episodes}
     left = [[episode for episode in cluster if episode.id not in taken] for cluster in clusters]

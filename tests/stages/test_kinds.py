@@ -52,3 +52,10 @@ def test_scopes_stay_apart() -> None:
     theirs = [episode(f"Melt the {thing}.", f"heat {thing}", user="eve") for thing in ("lead", "ice", "wax")]
     regrouped = regroup_by_kind([MELT, theirs], min_support=3)
     assert [{each.scope.user for each in cluster} for cluster in regrouped] == [{None}, {"eve"}]
+
+
+def test_tasks_whose_words_are_all_acted_on_stay_in_their_clusters() -> None:
+    nginx = [episode(f"Restart nginx on web{i}.", "systemctl restart nginx") for i in range(3)]
+    logs = [episode(f"Rotate logs on db{i}.", "systemctl rotate logs") for i in range(3)]
+    hosts = [episode(f"Open web{i} and db{i}.", f"ssh web{i} db{i} open") for i in range(3)]
+    assert tasks(regroup_by_kind([nginx, logs, hosts], min_support=3)) == tasks([nginx, logs, hosts])
