@@ -109,17 +109,43 @@ def anti_unify(texts: Sequence[Sequence[Word]]) -> Pattern:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Bag:
+    """A text for comparison: each word with the number of times that it was there before, and the first word."""
+
+    words: frozenset[tuple[str, int]]
+    first: str
+
+    @classmethod
+    def of(cls, words: Sequence[Word]) -> _Bag:
+        counts: Counter[str] = Counter()
+        seen = set()
+        for word in words:
+            seen.add((word.key, counts[word.key]))
+            counts[word.key] += 1
+        return cls(frozenset(seen), words[0].key if words else "")
+
+
 def similarity(one: Sequence[Word], other: Sequence[Word]) -> float:
     """Dice coefficient of two bags of words, with a part for the same first word, in [0, 1].
 
     Commands start with their verb: "open wardrobe" and "open chest of drawers" are one step with another object.
     """
-    total = len(one) + len(other)
-    if not one or not other:
+    return _similarity(_Bag.of(one), _Bag.of(other))
+
+
+def _similarity(one: _Bag, other: _Bag) -> float:
+    total = len(one.words) + len(other.words)
+    if not one.words or not other.words:
         return 0.0 if total else 1.0
-    shared = Counter(word.key for word in one) & Counter(word.key for word in other)
-    same_verb = one[0] == other[0] and len(one[0].key) > 1
-    return (1 - _VERB_PART) * 2 * sum(shared.values()) / total + (_VERB_PART if same_verb else 0.0)
+    same_verb = one.first == other.first and len(one.first) > 1
+    return (1 - _VERB_PART) * 2 * len(one.words & other.words) / total + (_VERB_PART if same_verb else 0.0)
+
+
+def _numbered(texts: Sequence[Sequence[Word]]) -> tuple[list[int], list[_Bag]]:
+    """Number the different texts: each text's number, and the bags in the order of their numbers."""
+    numbers: dict[_Bag, int] = {}
+    return [numbers.setdefault(_Bag.of(words), len(numbers)) for words in texts], list(numbers)
 
 
 def align(columns: Sequence[Sequence[Word]], steps: Sequence[Sequence[Word]]) -> list[tuple[int | None, int | None]]:
@@ -132,10 +158,12 @@ def align(columns: Sequence[Sequence[Word]], steps: Sequence[Sequence[Word]]) ->
     """
     rows, cols = len(columns), len(steps)
     best = [[0.0] * (cols + 1) for _ in range(rows + 1)]
-    scores = [[similarity(column, step) for step in steps] for column in columns]
+    # Long episodes repeat what they do, so that few of the pairs differ.
+    (left, bags), (right, others) = _numbered(columns), _numbered(steps)
+    known = [[_similarity(bag, other) for other in others] for bag in bags]
     for row in range(1, rows + 1):
         for col in range(1, cols + 1):
-            score = scores[row - 1][col - 1]
+            score = known[left[row - 1]][right[col - 1]]
             matched = best[row - 1][col - 1] + score if score >= _LEAST_SIMILARITY else -1.0
             best[row][col] = max(best[row - 1][col], best[row][col - 1], matched)
     pairs: list[tuple[int | None, int | None]] = []

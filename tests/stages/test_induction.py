@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.graph import Alternative, EpisodicNode, Followed, Skill, Step
+from fluxmem_local.stages import antiunification
 from fluxmem_local.stages.antiunification import align, anti_unify, similarity, words_of
 from fluxmem_local.stages.grounding import grounded_text
 from fluxmem_local.stages.induction import induce_skill
@@ -59,6 +61,25 @@ class TestAntiUnification:
     def test_commands_with_the_same_verb_are_one_step(self) -> None:
         assert similarity(words_of("open wardrobe"), words_of("open chest of drawers")) >= 0.5
         assert similarity(words_of("open wardrobe"), words_of("take gray coat")) == 0
+
+    @given(*[st.lists(st.sampled_from(["open", "the", "box", "b", "Box"]), max_size=6)] * 2)
+    def test_similarity_is_that_of_bags_of_words(self, one: list[str], other: list[str]) -> None:
+        bags = [Counter(word.casefold() for word in words) for words in (one, other)]
+        total = len(one) + len(other)
+        expected = 0.65 * 2 * (bags[0] & bags[1]).total() / total if total else 1.0
+        if one and other and one[0].casefold() == other[0].casefold() != "b":
+            expected += 0.35
+        texts = [words_of(" ".join(words)) for words in (one, other)]
+        assert similarity(*texts) == pytest.approx(expected)
+
+    def test_what_long_episodes_repeat_is_compared_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[object] = []
+        compare = antiunification._similarity
+        monkeypatch.setattr(antiunification, "_similarity", lambda *pair: asked.append(pair) or compare(*pair))
+        ways = [words_of(text) for text in ("go to the hall", "go to the attic", "take lamp")]
+        pairs = align(ways * 40, ways * 40)
+        assert pairs == [(place, place) for place in range(120)]
+        assert len(asked) == 9
 
     def test_alignment_keeps_the_order_and_leaves_strangers_alone(self) -> None:
         one = [words_of(text) for text in ("take cup", "open door", "put cup down")]
