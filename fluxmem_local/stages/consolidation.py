@@ -6,12 +6,13 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fluxmem_local.config import FluxMemConfig
 from fluxmem_local.errors import NotFoundError
-from fluxmem_local.graph import DistillEdge, EpisodicNode, ProceduralNode
+from fluxmem_local.graph import DistillEdge, EpisodicNode, Node, ProceduralNode
 from fluxmem_local.interfaces import BaseEmbedder, BaseLLM
 from fluxmem_local.memory_store import MemoryStore, Transaction
 from fluxmem_local.types import FloatArray, Layer, NodeState
@@ -218,7 +219,7 @@ class StageIII:
             present = self._store.get_many([node.id for node in read])
         except NotFoundError:
             return "an episode or the skill itself was forgotten meanwhile; run it again"
-        if any(old != new for old, new in zip(read, present, strict=True)):
+        if any(_as_read(old) != _as_read(new) for old, new in zip(read, present, strict=True)):
             return "an episode or the skill itself was changed meanwhile; run it again"
         ids = {episode.id for episode in family.successes}
         if family.skill is None and not ids.isdisjoint(claimed):
@@ -251,3 +252,8 @@ class StageIII:
         change.add_edges(
             [DistillEdge(source_id=id, target_id=node.id) for id in node.source_episode_ids if id not in linked]
         )
+
+
+def _as_read(node: Node) -> Node:
+    """Leave out that an episode was confirmed: each task that succeeds with it does so, and no skill depends on it."""
+    return replace(node, confirmed_at=None) if isinstance(node, EpisodicNode) else node

@@ -205,6 +205,19 @@ class TestIncremental:
             "nothing new in its episodes"
         ] * 2
 
+    async def test_tasks_that_confirm_its_episodes_hold_nothing_up(
+        self, undisturbed: dict[str, tuple[str, ...]]
+    ) -> None:
+        with await filled(None) as store:
+
+            def confirm(episode: EpisodicNode, skill: ProceduralNode) -> bool:
+                with store.transaction() as change:
+                    change.confirm(skill.source_episode_ids)
+                return True
+
+            report = await run(store, confirm)
+            assert (report.skipped, skills_of(store)) == ((), undisturbed)
+
     async def test_the_memory_is_in_use_meanwhile(self, undisturbed: dict[str, tuple[str, ...]]) -> None:
         store = await filled(None)
         added: list[str] = []
