@@ -25,7 +25,9 @@ _EVERYDAY = frozenset({"hier", "ma", "morgen", "mañana"})
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}]")
 _SPACE_BESIDE = regex.compile(rf"(?<={_UNSPACED.pattern}) | (?={_UNSPACED.pattern})")
 _NUMBER = regex.compile(r"\d+")
-_WORD = regex.compile(r"[\p{L}\p{M}]+|\d+|#")
+# Of "1.5 days ago", no part is a number of days.
+_WORD = regex.compile(r"[\p{L}\p{M}]+|\d+(?:[.,]\d+)*")
+_PHRASE_WORD = regex.compile(r"[\p{L}\p{M}]+|#")
 _MOST_WORDS = 6
 _MOST_DIGITS = 4
 
@@ -132,8 +134,8 @@ def _phrases() -> tuple[dict[tuple[str, ...], _Meaning], tuple[regex.Pattern[str
         if _UNSPACED.search(phrase):
             unspaced[_SPACE_BESIDE.sub("", phrase)] = meaning
         else:
-            spaced[tuple(_WORD.findall(phrase))] = meaning
-    number = rf"(?<!\d)\d{{1,{_MOST_DIGITS}}}"
+            spaced[tuple(_PHRASE_WORD.findall(phrase))] = meaning
+    number = rf"(?<!\d[.,]?)\d{{1,{_MOST_DIGITS}}}"
     longest_first = sorted(unspaced, key=lambda phrase: (-len(phrase), phrase))
     pattern = regex.compile("|".join(regex.escape(phrase).replace(r"\#", number) for phrase in longest_first))
     return spaced, (pattern, unspaced)

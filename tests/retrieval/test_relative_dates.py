@@ -44,6 +44,9 @@ SUNDAY = date(2026, 11, 29)
         ("12345 days ago, 9999 years ago", []),
         ("last", []),
         ("#", []),
+        ("# days ago", []),
+        ("1.5 days ago, vor 2,5 Tagen, 1.5天前", []),
+        ("at 10.30, 3 days ago: issue #3", [("2026-11-26", "2026-11-26")]),
     ],
 )
 def test_days_seen_from_a_sunday(text: str, expected: list[tuple[str, str]]) -> None:
