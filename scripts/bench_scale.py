@@ -1,142 +1,144 @@
-"""Cost of growth: adding facts one by one, searching, opening, memory; each size against the smallest in one run.
+"""What a large memory costs: loading, opening, searching, adding, steps, disk and RAM, with vectors given.
 
-    .venv/bin/python scripts/bench_scale.py [--sizes 100,400,1600,6400,25600] [--json FILE]
+    .venv/bin/python scripts/bench_scale.py [--facts 25600,100000] [--peers-python PYTHON] [--json FILE]
 
-Facts are sentences of random words around topics; vectors are a hash embedding of 384 dimensions, whose time is taken
-out of every figure. Times are medians of single calls at the stated size, each of them durable on disk.
+Per size: facts of Zipf's words with clustered vectors of 384 dimensions (see ``evaluation/scale_data.py``), an episode
+for ten facts, an edge for each, a hundredth of the facts in each scope. Each stage runs in a process of its own. Times
+are without embedding, as vectors are given, and without a language model. ``--peers-python`` names the Python of an
+environment with chromadb and lancedb, which get the same vectors and queries in the same run, without a network.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import random
-import resource
-import statistics
+import multiprocessing
+import os
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any
 
+from evaluation import scale, scale_peers
 from rich.console import Console
 from rich.table import Table
 
-from fluxmem_local import FluxMemAgent
-from fluxmem_local.testing import HashEmbedder
-from fluxmem_local.types import FloatArray
-
-DIMENSION = 384
-NUM_TIMED_ADDS = 100
-NUM_SEARCHES = 50
-NUM_TOPICS = 200
-NUM_WORDS = 20_000
-MAX_RATIO = 4.0
-
-
-class TimedEmbedder(HashEmbedder):
-    """Counts the seconds that embedding takes, so that they can be taken out."""
-
-    def __init__(self) -> None:
-        super().__init__(DIMENSION)
-        self.seconds = 0.0
-
-    async def embed_batch(self, texts: Sequence[str]) -> FloatArray:
-        started = time.perf_counter()
-        try:
-            return await super().embed_batch(texts)
-        finally:
-            self.seconds += time.perf_counter() - started
-
-    async def embed_text(self, text: str) -> FloatArray:
-        started = time.perf_counter()
-        try:
-            return await super().embed_text(text)
-        finally:
-            self.seconds += time.perf_counter() - started
+# name, what is printed, and what a size must keep: "at least" or "at most" so much
+_TARGETS: dict[str, tuple[str, str | None, float]] = {
+    "bare_per_s": ("bare hnswlib add_items, vectors/s", None, 0),
+    "bulk_per_s": ("bulk load until the first search is answered, facts/s", None, 0),
+    "bulk_ratio": ("… against bare hnswlib", ">=", 0.7),
+    "cpu_ratio": ("… by processor time, which others on the machine take less part in", None, 0),
+    "load_rss_ratio": ("peak memory of the loading process, × raw vectors", None, 0),
+    "open_s": ("open and first search, s", "<=", 5.0),
+    "rss_ratio": ("memory after opening and searching, × raw vectors", "<=", 3.0),
+    "rss_mib": ("… MiB", None, 0),
+    "disk_ratio": ("disk, × raw vectors", "<=", 4.0),
+    "recall": ("recall@10 of nearest against exact", ">=", 0.97),
+    "nearest_ms": ("nearest alone, ms", None, 0),
+    "lexical_ms": ("lexical alone, ms", None, 0),
+    "search_cpu_ms": ("retrieve, mean processor ms", None, 0),
+    "search_ms": ("retrieve, median ms", "<=", 5.0),
+    "search_p99_ms": ("retrieve, 99th percentile ms", "<=", 20.0),
+    "scoped_ms": ("retrieve in a scope of 1 %, median ms", None, 0),
+    "scoped_ratio": ("… against all", "<=", 2.0),
+    "adds_per_s": ("single durable adds a second", ">=", 200.0),
+    "add_ms": ("one durable add, median ms", None, 0),
+    "busy_search_ms": ("retrieve while another thread adds, median ms", "<=", 5.0),
+    "busy_search_p99_ms": ("… 99th percentile ms", "<=", 20.0),
+    "busy_adds_per_s": ("… adds a second meanwhile", None, 0),
+    "step_10_ms": ("a task of one step after 10 episodes, without ANN search, ms", None, 0),
+    "step_10000_ms": ("… after 10,000 episodes, ms", None, 0),
+    "step_ratio": ("… 10,000 against 10", "<=", 1.5),
+}
 
 
-def make_facts(count: int, seed: int = 0) -> list[str]:
-    generator = random.Random(seed)
-    words = ["".join(generator.choices(ascii_lowercase, k=generator.randint(3, 9))) for _ in range(NUM_WORDS)]
-    topics = [generator.sample(words, 40) for _ in range(NUM_TOPICS)]
-    return [
-        " ".join([*generator.choices(generator.choice(topics), k=8), *generator.choices(words, k=4), f"n{number}"])
-        for number in range(count)
-    ]
+def alone(function: Callable[..., Any], *values: Any) -> Any:
+    """Call a function in a fresh process, so that its memory is its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, values)
 
 
-async def timed_ms(embedder: TimedEmbedder, call: Any) -> tuple[float, float]:
-    """Await a call; milliseconds without embedding, and those of embedding."""
-    embedder.seconds = 0.0
-    started = time.perf_counter()
-    await call
-    seconds = time.perf_counter() - started
-    return 1000 * (seconds - embedder.seconds), 1000 * embedder.seconds
-
-
-async def measure(sizes: list[int], directory: Path) -> list[dict[str, float]]:
-    embedder = TimedEmbedder()
-    facts = make_facts(max(sizes) + NUM_SEARCHES)
-    queries = [" ".join(fact.split()[:5]) for fact in random.Random(1).sample(facts, NUM_SEARCHES)]
-    rows: list[dict[str, float]] = []
-    done = 0
-    for size in sizes:
-        async with FluxMemAgent(None, embedder, path=directory) as agent:
-            await agent.retrieve(queries[0], verify=False)
-            adds: list[tuple[float, float]] = []
-            started = time.perf_counter()
-            embedding = 0.0
-            first = done
-            while done < size:
-                adds.append(await timed_ms(embedder, agent.add_knowledge(facts[done])))
-                embedding += embedder.seconds
-                done += 1
-            seconds = time.perf_counter() - started - embedding
-            searches = [await timed_ms(embedder, agent.retrieve(query, verify=False)) for query in queries]
-        started = time.perf_counter()
-        async with FluxMemAgent(None, embedder, path=directory) as agent:
-            opened = time.perf_counter() - started
-            await agent.retrieve(queries[0], verify=False)
-            first_search = time.perf_counter() - started
-        rows.append(
-            {
-                "facts": size,
-                "add_ms": statistics.median(own for own, _ in adds[-NUM_TIMED_ADDS:]),
-                "add_mean_ms": 1000 * seconds / (size - first),
-                "embed_ms": statistics.median(theirs for _, theirs in adds[-NUM_TIMED_ADDS:]),
-                "search_ms": statistics.median(own for own, _ in searches),
-                "open_ms": 1000 * opened,
-                "open_and_search_ms": 1000 * first_search,
-                "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            }
-        )
-    return rows
+def measure(count: int, folder: Path) -> dict[str, float]:
+    data, memory = folder / "data", folder / "memory"
+    data.mkdir()
+    found: dict[str, float] = {}
+    for stage, places in (
+        (scale.make, (count, data)),
+        (scale.bare, (data,)),
+        (scale.load, (data, memory)),
+        (scale.serve, (data, memory)),
+        (scale.steps, (data, folder)),
+    ):
+        measured = alone(stage, *places) or {}
+        # A large size takes long: what is known is told at once.
+        print(f"{count:,} facts, {stage.__name__}: {json.dumps(measured)}", file=sys.stderr, flush=True)
+        found |= measured
+    raw = 4 * scale.DIMENSION * count
+    found["bulk_ratio"] = found["bulk_per_s"] / found["bare_per_s"]
+    found["cpu_ratio"] = found["bare_cpu_ms"] / found["bulk_cpu_ms"]
+    found["load_rss_ratio"] = found.pop("load_rss_bytes") / raw
+    found["rss_mib"] = found["rss_bytes"] / 2**20
+    found["rss_ratio"] = found.pop("rss_bytes") / raw
+    found["disk_ratio"] = scale.size_of(memory) / raw
+    found["scoped_ratio"] = found["scoped_ms"] / found["search_ms"]
+    found["step_ratio"] = found["step_10000_ms"] / found["step_10_ms"]
+    return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default="100,400,1600,6400,25600")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--facts", default="25600,100000", help="sizes; 1000000 takes hours on two cores")
+    parser.add_argument("--peers-python", type=Path, help="Python of an environment with chromadb and lancedb")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--folder", type=Path, help="where the memories are made and deleted; default: a temporary one")
     arguments = parser.parse_args()
-    sizes = sorted({int(part) for part in arguments.sizes.split(",")})
-    with tempfile.TemporaryDirectory() as directory:
-        rows = asyncio.run(measure(sizes, Path(directory) / "memory"))
-    table = Table(title="Growth (medians; embedding apart)")
-    for name in rows[0]:
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(*(f"{value:,.0f}" if name == "facts" else f"{value:,.2f}" for name, value in row.items()))
-    Console(width=140).print(table)
-    ratios = {name: rows[-1][name] / rows[0][name] for name in ("add_ms", "add_mean_ms")}
-    for name, ratio in ratios.items():
-        print(f"{name} at {sizes[-1]} against {sizes[0]}: {ratio:.2f}x (allowed: under {MAX_RATIO:g}x)")
+    rows: dict[int, dict[str, float]] = {}
+    peers: dict[int, list[dict[str, Any]]] = {}
+    for count in sorted({int(part) for part in arguments.facts.split(",")}):
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+            rows[count] = measure(count, Path(folder))
+            peers[count] = scale_peers.compare(arguments.peers_python, Path(folder) / "data", rows[count])
+    _print(rows, peers)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"rows": rows, "ratios": ratios}, indent=2) + "\n", encoding="utf-8")
-    return 0 if max(ratios.values()) < MAX_RATIO else 1
+        arguments.json.write_text(json.dumps({"rows": rows, "peers": peers}, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _print(rows: dict[int, dict[str, float]], peers: dict[int, list[dict[str, Any]]]) -> None:
+    console = Console(width=140)
+    table = Table(title=f"Scale ({len(os.sched_getaffinity(0))} cores)")
+    for column in ("", *(f"{count:,} facts" for count in rows), "target"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, (words, sign, bound) in _TARGETS.items():
+        cells = [f"{row[name]:,.2f}{_mark(row[name], sign, bound)}" for row in rows.values()]
+        table.add_row(words, *cells, f"{sign} {bound:g}" if sign else "")
+    console.print(table)
+    for count, found in peers.items():
+        table = Table(title=f"{count:,} vectors, the same queries, top 10")
+        columns = (
+            "name",
+            "version",
+            "load_per_s",
+            "open_s",
+            "search_ms",
+            "search_p99_ms",
+            "recall",
+            "rss_mib",
+            "disk_mib",
+        )
+        for column in columns:
+            table.add_column(column, justify="right")
+        for peer in found:
+            table.add_row(*(f"{peer[key]:,.2f}" if isinstance(peer[key], float) else str(peer[key]) for key in columns))
+        console.print(table)
+
+
+def _mark(value: float, sign: str | None, bound: float) -> str:
+    if sign is None:
+        return ""
+    return " ok" if (value >= bound if sign == ">=" else value <= bound) else " MISSED"
 
 
 if __name__ == "__main__":
