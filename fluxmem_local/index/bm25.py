@@ -7,7 +7,6 @@ import threading
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,50 +18,15 @@ from fluxmem_local.errors import InvalidInputError
 
 from .order import best_first, check_top_k
 from .segment import Postings, Segment
+from .statistics import TermStatistics, saturated
 from .words_file import WordsFile, read_words, write_words
 
-__all__ = ["LexicalIndex", "TermStatistics"]
+__all__ = ["LexicalIndex"]
 
 # A query that touches fewer than one document in this many sorts them.
 _SPARSE = 16
 # Below this many dead slots renumbering costs more than it saves.
 SLACK = 64
-
-
-@dataclass(frozen=True, slots=True)
-class TermStatistics:
-    """What BM25 is computed from, for n documents and the t query terms that any document holds.
-
-    ``idf`` is ``(t,)``, ``counts`` is ``(n, t)``, ``lengths`` is ``(n,)`` in tokens; an unknown document has zeros.
-    ``corpus_size`` counts all documents, ``mean_length`` is theirs, ``k1`` and ``b`` are BM25's parameters.
-    """
-
-    terms: tuple[str, ...]
-    idf: npt.NDArray[np.float64]
-    counts: npt.NDArray[np.float64]
-    lengths: npt.NDArray[np.float64]
-    corpus_size: int
-    mean_length: float
-    k1: float = 1.5
-    b: float = 0.75
-
-    def scores(self, query_tokens: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Compute the n documents' BM25: shape ``(n,)``; a token that the query repeats counts as often."""
-        repeats = Counter(query_tokens)
-        weights = self.idf * [repeats[term] for term in self.terms]
-        scores: npt.NDArray[np.float64] = self.saturated(self.counts, self.lengths, self.mean_length) @ weights
-        return scores
-
-    def saturated(
-        self, counts: npt.NDArray[np.float64], lengths: npt.NDArray[np.float64], mean_length: float
-    ) -> npt.NDArray[np.float64]:
-        """Damp counts ``(m, t)`` of m texts by BM25's formula, more in texts that are long for the mean: ``(m, t)``."""
-        return _saturated(counts, lengths[:, None], mean_length, self.k1, self.b)
-
-
-def _saturated(counts: Any, lengths: Any, mean_length: float, k1: float, b: float) -> npt.NDArray[np.float64]:
-    damped: npt.NDArray[np.float64] = counts * (k1 + 1) / (counts + k1 * (1 - b + b * lengths / (mean_length or 1.0)))
-    return damped
 
 
 class LexicalIndex(BM25Okapi):  # type: ignore[misc]
@@ -336,7 +300,7 @@ class LexicalIndex(BM25Okapi):  # type: ignore[misc]
                 if not all_alive:
                     pairs = pairs[alive[pairs[:, 0]] == 1]
                 slots, counts = pairs[:, 0], pairs[:, 1]
-                part = _saturated(counts, lengths[slots], self.avgdl, self.k1, self.b)
+                part = saturated(counts, lengths[slots], self.avgdl, self.k1, self.b)
                 found.append(slots)
                 parts.append(repeats * self._floored_idf(frequency) * part)
         if not found:
