@@ -72,8 +72,15 @@ def read_skills(folder: Path, scope: Scope | None) -> list[ProceduralNode]:
     Raises:
         ImportFormatError: there is none, or one that cannot be read.
     """
-    if not folder.is_dir():
-        raise ImportFormatError(f"{folder} is no folder; name one with a SKILL.md in it, or with such folders")
+    try:
+        is_folder = folder.is_dir()
+    except OSError:
+        # No folder can have so long a name.
+        is_folder = False
+    if not is_folder:
+        raise ImportFormatError(
+            f"{str(folder)!r:.200} is no folder; name one with a SKILL.md in it, or with such folders"
+        )
     files = [folder / _FILE] if (folder / _FILE).exists() else sorted(folder.glob(f"*/{_FILE}"))
     if len(files) > _MOST_FOLDERS:
         raise ImportFormatError(f"{folder} has more than {_MOST_FOLDERS} skills; import its folders in parts")

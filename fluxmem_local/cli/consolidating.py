@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS"]
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
-_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|calls?|)")
+# More digits are no amount, and more than Python reads.
+_BUDGET = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(s|m|h|calls?|)")
 # What --json calls each list, and what it is for people; it is shown when something is in it.
 _CHANGES = {
     "learned_facts": "facts on which places lead where",

@@ -221,7 +221,7 @@ class TestImport:
         (bad / "SKILL.md").unlink()
         (bad / "SKILL.md").mkdir()
         await refused("cannot be read")
-        for missing in (tmp_path / "absent", secret):
+        for missing in (tmp_path / "absent", secret, Path("x" * 5000)):
             with pytest.raises(ImportFormatError, match="no folder"):
                 await agent.import_skills(missing)
         (tmp_path / "empty").mkdir()

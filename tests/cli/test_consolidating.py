@@ -30,7 +30,9 @@ def test_a_spent_budget_ends_with_one_and_the_next_run_goes_on(lived: Fluxmem) -
     assert len(lived.data("skills", "list")) == 1
 
 
-@pytest.mark.parametrize("budgets", [["fast"], ["-1s"], ["1.5calls"], ["1s", "2m"], ["nan"], [""]])
+@pytest.mark.parametrize(
+    "budgets", [["fast"], ["-1s"], ["1.5calls"], ["1s", "2m"], ["nan"], [""], ["9" * 5000 + "calls"], ["9" * 400 + "h"]]
+)
 def test_what_is_no_budget_is_a_usage_error(lived: Fluxmem, budgets: list[str]) -> None:
     options = [part for budget in budgets for part in ("--budget", budget)]
     assert "give a time as 90s" in lived("consolidate", *options, code=2).stderr
