@@ -67,7 +67,7 @@ def add(
     "source": ..., "id": ...}, or a chat message, {"speaker": ..., "text": ..., "time": ...}. A file that was added
     before and has not changed is left alone; of one that has changed, facts that are gone are forgotten. A fact that is
     known already takes over new metadata keys, and from its first source also other values; its history says so. In
-    folders, hidden files, binary ones and those whose suffix is not one of text are passed over.
+    folders, hidden files, binary and blank ones, and those whose suffix is not one of text are passed over.
 
     \b
     Examples:

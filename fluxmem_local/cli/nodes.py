@@ -239,7 +239,8 @@ def _print_receipt(receipt: Receipt, *, dry_run: bool) -> None:
     for id, why in receipt.kept:
         note(f"{'would keep' if dry_run else 'kept'} {id}: {why}")
     if receipt.purged:
-        click.echo("no byte of it is left in any file of the memory")
+        but = ", but in what was kept" if receipt.kept else ""
+        click.echo(f"no byte of it is left in any file of the memory{but}")
     elif receipt.purged is False:
         note("another program still reads an older state; the rest goes when the memory is next opened after that")
 

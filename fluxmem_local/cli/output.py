@@ -10,7 +10,14 @@ from typing import Any
 
 import click
 
-from fluxmem_local.errors import FluxMemError, ModelError, ModelOutputError, StorageError
+from fluxmem_local.errors import (
+    FluxMemError,
+    MemoryDamagedError,
+    MemoryLockedError,
+    ModelError,
+    ModelOutputError,
+    StorageError,
+)
 from fluxmem_local.results import to_json
 
 __all__ = [
@@ -34,7 +41,7 @@ EXIT_CODES: Mapping[int, str] = {
     FAILED: "the task or check failed: a run that never succeeded, problems found, consolidation not finished",
     BAD_INPUT: "bad input or usage; nothing was stored (for add: of the files named in the errors)",
     MODEL_TROUBLE: "a local model could not do its work",
-    STORAGE_TROUBLE: "the memory could not be read or written: disk full, no permission",
+    STORAGE_TROUBLE: "the memory could not be read or written: disk full, no permission, damage, another writer",
     INTERRUPTED: "interrupted",
 }
 
@@ -43,7 +50,9 @@ def exit_code(error: BaseException) -> int:
     """Map an error to the exit code that ``fluxmem --help`` documents."""
     if isinstance(error, ModelOutputError) or type(error) is ModelError:
         return MODEL_TROUBLE
-    if type(error) is StorageError or (isinstance(error, OSError) and not isinstance(error, FluxMemError)):
+    if type(error) is StorageError or isinstance(error, (MemoryDamagedError, MemoryLockedError)):
+        return STORAGE_TROUBLE
+    if isinstance(error, OSError) and not isinstance(error, FluxMemError):
         return STORAGE_TROUBLE
     # All else says that what was named, a file, model, memory, id or setting, cannot be used as it is.
     return BAD_INPUT

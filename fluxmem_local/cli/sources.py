@@ -46,7 +46,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the named paths hold: files to read, and how many were passed over as hidden, binary or no text."""
+    """What the named paths hold: files to read, and how many were passed over as hidden, binary, blank or no text."""
 
     files: tuple[Path, ...]
     num_passed_over: int
@@ -150,7 +150,8 @@ def _holds_text(file: Path) -> bool:
         if not stat.S_ISREG(file.stat().st_mode):
             return False
         with file.open("rb") as opened:
-            return b"\0" not in opened.read(_SNIFFED_BYTES)
+            begin = opened.read(_SNIFFED_BYTES)
+        return b"\0" not in begin and (len(begin) == _SNIFFED_BYTES or bool(begin.strip()))
     except OSError:
         # Left in the list, so that reading it reports why it cannot be read.
         return True

@@ -18,7 +18,7 @@ from fluxmem_local.agent.results import (
     TaskFinished,
 )
 from fluxmem_local.errors import ImportFormatError
-from fluxmem_local.types import Scope
+from fluxmem_local.types import Origin, Scope
 
 from .output import FAILED, count_of, note, print_json, shortened
 from .program import Program
@@ -139,6 +139,8 @@ def _episode(file: str, text: str) -> dict[str, Any]:
     for key, value in given.items():
         if not isinstance(value, kinds[key]):
             raise ImportFormatError(f"{name}: {key!r} must be {kinds[key].__name__}, not {type(value).__name__}")
+    if given.get("added_by", Origin.AGENT) not in (Origin.AGENT, Origin.USER):
+        raise ImportFormatError(f"{name}: 'added_by' must be agent or user, not {given['added_by']!r:.100}")
     steps = []
     for step in given.get("trajectory", []):
         pair = [step.get("observation", ""), step.get("action", "")] if isinstance(step, dict) else step

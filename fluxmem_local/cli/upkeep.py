@@ -159,7 +159,8 @@ def reindex(session: Session, embedder: str | None) -> None:
     if session.as_json:
         print_json(report)
     else:
-        click.echo(f"embedded {report.num_embedded} memories; the vectors are by {report.fingerprint}")
+        embedded = count_of(report.num_embedded, "memory", "memories")
+        click.echo(f"embedded {embedded}; the vectors are by {report.fingerprint}")
     if embedder is not None and session.config().embedding_model != embedder:
         note(f"this memory now needs embedding_model = {json.dumps(embedder)}, in the environment or its fluxmem.toml")
 

@@ -13,7 +13,7 @@ from fluxmem_local.storage.database import Database
 from fluxmem_local.storage.filters import Condition, matching, scope_within
 from fluxmem_local.storage.refusals import refuse_mention
 from fluxmem_local.storage.rows import IN_LIST
-from fluxmem_local.storage.times import Time, period
+from fluxmem_local.storage.times import Time, period, shown_time
 from fluxmem_local.types import Scope
 
 from .receipts import Receipt
@@ -178,5 +178,5 @@ def _meant(what: Selection) -> str:
         whose = ", ".join(f"{part} {name!r}" for part, name in asdict(what.scope).items() if name is not None)
         parts.append(f"belongs to {whose}")
     if what.before is not None:
-        parts.append(f"is older than {what.before!s:.60}")
+        parts.append(f"is older than {shown_time(what.before):.60}")
     return " and ".join(parts)

@@ -331,7 +331,7 @@ def _nothing(failure: Failure, evidence: Evidence, tried: Sequence[Trial]) -> Pr
     futile = sum(trial.had_effect is False for trial in tried)
     if futile:
         score += _EACH_FUTILE_TEST * futile
-        reason += f", and {futile} edits changed nothing"
+        reason += f", and {futile} edit{'s' if futile > 1 else ''} changed nothing"
     return Proposal(action="none", score=score, reason=reason)
 
 

@@ -59,11 +59,11 @@ def write_skill(node: ProceduralNode, *, folder: str, unsafe: Sequence[str] = ()
         unsafe: what of it was never seen to succeed; it is marked as that.
     """
     structure = _structure(node)
+    use = (structure and _shown(structure.use, _LONGEST_DESCRIPTION)) or _shown(node.skill_text, _LONGEST_DESCRIPTION)
     front = {
         "name": folder,
-        "description": (structure and _shown(structure.use, _LONGEST_DESCRIPTION))
-        or _shown(node.skill_text, _LONGEST_DESCRIPTION)
-        or folder,
+        # Readers of Agent Skills take angle brackets for markup, and refuse a description with one.
+        "description": (use or folder).replace("<", "[").replace(">", "]"),
         "metadata": {"fluxmem-form": _FORM, "fluxmem-id": node.id, "fluxmem-version": str(node.version)},
     }
     data = _data(node, structure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ import regex
 
 from fluxmem_local.errors import InvalidInputError
 
-__all__ = ["VALID_FROM", "VALID_TO", "Time", "moment", "period", "validity"]
+__all__ = ["VALID_FROM", "VALID_TO", "Time", "moment", "period", "shown_time", "validity"]
 
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 Time: TypeAlias = str | int | float | date | datetime
@@ -72,6 +73,14 @@ def moment(value: Any, what: str) -> float:
     """
     begin, end = period(value, what)
     return begin if begin == end else math.nextafter(end, begin)
+
+
+def shown_time(value: Time) -> str:
+    """Write a time for people: seconds as ISO 8601, where it has a form for them, else as it was given."""
+    if isinstance(value, (int, float)) and value not in _YEARS:
+        with suppress(OverflowError):
+            return (_EPOCH + timedelta(seconds=value)).isoformat(timespec="seconds")
+    return str(value)
 
 
 def validity(metadata: Mapping[str, Any], what: str) -> tuple[float | None, float | None]:

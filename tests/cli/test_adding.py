@@ -77,8 +77,10 @@ def test_folders_are_read_with_all_below(fluxmem: Fluxmem, write: Write) -> None
     write(".d.txt", "Hidden too.")
     write("e.png", b"\x89PNG")
     write("f.txt", b"binary \x00 text")
+    write("deep/__init__.py", "")
+    write("deep/blank.md", " \n")
     report = fluxmem.data("add", str(root))
-    assert (report["num_sources"], report["num_passed_over"]) == (2, 4)
+    assert (report["num_sources"], report["num_passed_over"]) == (2, 6)
     assert set(_contents(fluxmem)) == {"Alpha.", "Beta."}
 
 

@@ -45,7 +45,7 @@ def test_a_memory_that_is_locked_ends_the_whole_add_at_the_first_file(
     fluxmem("init")
     monkeypatch.setenv("FLUXMEM_LOCK_TIMEOUT_S", "0")
     with FluxMem(None, None, path=fluxmem.memory) as other, other.store.transaction():
-        stderr = fluxmem("add", str(folder), code=2).stderr
+        stderr = fluxmem("add", str(folder), code=4).stderr
     assert stderr.count("is being written by") == 1
     assert fluxmem.data("add", str(folder))["num_new"] == 2
 

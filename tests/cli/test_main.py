@@ -19,7 +19,9 @@ from fluxmem_local.cli.output import EXIT_CODES, exit_code
 from fluxmem_local.errors import (
     BlankTextError,
     EmbedderMismatchError,
+    MemoryDamagedError,
     MemoryLockedError,
+    MemoryNotFoundError,
     ModelError,
     ModelNotFoundError,
     ModelOutputError,
@@ -76,10 +78,12 @@ def test_help_lists_verbs_and_exit_codes_as_they_are() -> None:
         (BlankTextError(""), 2),
         (ModelNotFoundError(""), 2),
         (EmbedderMismatchError(""), 2),
-        (MemoryLockedError(""), 2),
         (ModelError(""), 3),
         (ModelOutputError(""), 3),
+        (MemoryNotFoundError(""), 2),
         (StorageError(""), 4),
+        (MemoryLockedError(""), 4),
+        (MemoryDamagedError(""), 4),
         (PermissionError(""), 4),
     ],
 )
@@ -111,7 +115,7 @@ def test_a_file_that_is_no_database_is_left_alone(fluxmem: Fluxmem) -> None:
     fluxmem.memory.mkdir()
     file = fluxmem.memory / "memory.sqlite3"
     file.write_bytes(b"something else" * 100)
-    result = fluxmem("stats", code=2)
+    result = fluxmem("stats", code=4)
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     assert file.read_bytes() == b"something else" * 100
@@ -185,7 +189,7 @@ def test_a_second_writer_waits_and_then_says_who_holds_the_memory(tmp_path: Path
     env = {"FLUXMEM_EMBEDDING_MODEL": "none", "FLUXMEM_LOCK_TIMEOUT_S": "0.3"}
     with FluxMemAgent(None, None, path=memory) as agent, agent.store.transaction():
         held = _run("--memory", str(memory), "add", "-", input="text", env=env)
-    assert (held.returncode, held.stderr.startswith("error: ")) == (2, True)
+    assert (held.returncode, held.stderr.startswith("error: ")) == (4, True)
     assert str(os.getpid()) in held.stderr
     assert _run("--memory", str(memory), "add", "-", input="text", env=env).returncode == 0
 

@@ -91,7 +91,7 @@ def test_the_front_matter_is_that_of_agent_skills() -> None:
     front = yaml.safe_load(write_skill(node, folder="deploy-it").split("---")[1])
     assert front == {
         "name": "deploy-it",
-        "description": "Deploy: the <1:app>",
+        "description": "Deploy: the [1:app]",
         "metadata": {"fluxmem-form": "1", "fluxmem-id": "s1", "fluxmem-version": "2"},
     }
 

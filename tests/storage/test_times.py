@@ -17,7 +17,7 @@ from fluxmem_local.graph import SemanticNode
 from fluxmem_local.memory_store import MemoryStore
 from fluxmem_local.storage.database import DATABASE_NAME
 from fluxmem_local.storage.schema import _FIRST, _SECOND, APPLICATION_ID, SCHEMA_VERSION
-from fluxmem_local.storage.times import moment, period, validity
+from fluxmem_local.storage.times import moment, period, shown_time, validity
 from fluxmem_local.types import Layer
 
 DAY = 86_400
@@ -168,3 +168,17 @@ def test_a_memory_of_the_second_schema_gets_its_indices(tmp_path: Path) -> None:
         assert [node.id for node in store.select(valid_at=float(MAY))] == ["always", "during", "odd"]
         assert [node.id for node in store.select(filters={"k": {"contains": "a"}})] == ["odd"]
         assert store._rows("PRAGMA user_version", [])[0][0] == SCHEMA_VERSION
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (86_400.5, "1970-01-02T00:00:00+00:00"),
+        (-3600, "1969-12-31T23:00:00+00:00"),
+        (2020, "2020"),
+        ("2026-05", "2026-05"),
+        (-1e11, "-100000000000.0"),
+    ],
+)
+def test_times_are_shown_as_people_write_them(value: float | str, text: str) -> None:
+    assert shown_time(value) == text
