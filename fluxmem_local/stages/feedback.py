@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterable
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 __all__ = [
     "describe_exception",
@@ -97,6 +98,8 @@ _SPECIFIC = re.compile(
 )
 
 
+# All that reads a round asks for the same few texts, and one may have megabytes.
+@lru_cache(maxsize=16)
 def trim_feedback(feedback: str, max_chars: int) -> str:
     """Cut feedback to ``max_chars``: its head, its tail, and the lines between them that name an error."""
     if len(feedback) <= max_chars:

@@ -7,6 +7,7 @@ import pytest
 
 from fluxmem_local.errors import NotFoundError
 from fluxmem_local.graph import Edit, EpisodicNode, SemanticNode
+from fluxmem_local.stages import feedback
 from fluxmem_local.stages.edits import Change
 from fluxmem_local.stages.feedback import (
     describe_exception,
@@ -180,6 +181,15 @@ def test_feedback_is_trimmed_to_head_tail_and_errors() -> None:
     assert "KeyError: 'seat'" in short
     assert trim_feedback("short", 400) == "short"
     assert len(trim_feedback("x" * 2_000_000, 1200)) <= 1200
+
+
+def test_megabytes_of_feedback_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(feedback, "_matching_lines", lambda text: searched.append(text) or ["error: here"])
+    text = "a line of the log\n" * 1000
+    assert "error: here" in trim_feedback(text, 400)
+    assert trim_feedback(text, 400) == trim_feedback(text, 400)
+    assert len(searched) == 1
 
 
 def test_the_same_failure_with_other_numbers_is_the_same() -> None:
