@@ -42,14 +42,17 @@ def undo_edit(store: MemoryStore, edit_id: str) -> Edit:
         NotFoundError: no such edit.
         InvalidInputError: the edit changes nothing (any more).
     """
-    edit = store.get_edit(edit_id)
-    if edit.after.get("undone_at") is not None:
-        raise InvalidInputError(f"edit {edit_id!r} was undone already; `fluxmem history NODE` shows what stands")
-    if edit.kept is not True:
-        state = "still belongs to a running task" if edit.kept is None else "was rolled back by its own task"
-        raise InvalidInputError(f"edit {edit_id!r} {state}, so there is nothing to undo; only kept edits can be undone")
-    undone = replace(edit, kept=False, after={**edit.after, "undone_at": time.time()})
+    # Within, as two who undo it at once must not both take its outcomes back.
     with store.transaction() as transaction:
+        edit = store.get_edit(edit_id)
+        if edit.after.get("undone_at") is not None:
+            raise InvalidInputError(f"edit {edit_id!r} was undone already; `fluxmem history NODE` shows what stands")
+        if edit.kept is not True:
+            state = "still belongs to a running task" if edit.kept is None else "was rolled back by its own task"
+            raise InvalidInputError(
+                f"edit {edit_id!r} {state}, so there is nothing to undo; only kept edits can be undone"
+            )
+        undone = replace(edit, kept=False, after={**edit.after, "undone_at": time.time()})
         outcomes = _taken_back(store, edit)
         if outcomes:
             transaction.record_outcomes(outcomes)

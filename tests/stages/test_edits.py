@@ -52,6 +52,27 @@ async def test_undoing_twice_is_a_clear_error() -> None:
         undo_edit(small.store, edit.id)
 
 
+async def test_of_two_who_undo_it_at_once_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = await small_memory()
+    edit = await _reshaped(small)
+    before = {(each.node_id, each.helped, each.hurt) for each in small.store.outcomes(episode_ids=[edit.episode_id])}
+    begin = small.store.transaction
+
+    def later() -> object:
+        # What the other one does while this one waits for the lock.
+        monkeypatch.setattr(small.store, "transaction", begin)
+        undo_edit(small.store, edit.id)
+        return begin()
+
+    monkeypatch.setattr(small.store, "transaction", later)
+    with pytest.raises(InvalidInputError, match="was undone already"):
+        undo_edit(small.store, edit.id)
+    after = {(each.node_id, each.helped, each.hurt) for each in small.store.outcomes(episode_ids=[edit.episode_id])}
+    variant = edit.after["variants"]["skill"]
+    assert before - after == {("skill", 0, 1), (variant, 1, 0)}
+    assert after - before == {("skill", 0, 0), (variant, 0, 0)}
+
+
 async def test_only_kept_edits_can_be_undone() -> None:
     small = await small_memory()
     world = World(needed=frozenset({"nowhere"}))
