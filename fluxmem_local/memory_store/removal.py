@@ -148,10 +148,11 @@ class Removal:
             what = f"node {row['id']!r}"
             metadata = decode_json(row["metadata"], what)
             for name in (ELSEWHERE, LEARNED_FROM):
-                if name in metadata:
-                    metadata[name] = [id for id in metadata[name] if id not in ids]
+                if named := _ids_in(metadata.get(name)):
+                    metadata[name] = [id for id in named if id not in ids]
             lost = [id for id in _sources(row) if id in ids]
-            metadata[SOURCES_FORGOTTEN] = metadata.get(SOURCES_FORGOTTEN, 0) + len(lost)
+            before = metadata.get(SOURCES_FORGOTTEN)
+            metadata[SOURCES_FORGOTTEN] = (before if type(before) is int else 0) + len(lost)
             self._connection.execute(
                 "UPDATE nodes SET metadata = ?, payload = json_replace(payload, '$.pems_score', NULL) WHERE id = ?",
                 (encode_json(metadata, what), row["id"]),
@@ -199,4 +200,10 @@ def _sources(row: sqlite3.Row) -> list[str]:
     what = f"node {row['id']!r}"
     metadata = decode_json(row["metadata"], what)
     named = decode_json(row["payload"], what).get("source_episode_ids", ())
-    return list(dict.fromkeys([*named, *metadata.get(ELSEWHERE, ()), *metadata.get(LEARNED_FROM, ())]))
+    noted = [id for name in (ELSEWHERE, LEARNED_FROM) for id in _ids_in(metadata.get(name))]
+    return list(dict.fromkeys([*named, *noted]))
+
+
+def _ids_in(value: object) -> list[str]:
+    """Read a list of ids from metadata, which may hold anything."""
+    return [id for id in value if isinstance(id, str)] if isinstance(value, list) else []

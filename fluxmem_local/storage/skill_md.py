@@ -121,7 +121,9 @@ def _structure(node: ProceduralNode) -> Skill | None:
 def _data(node: ProceduralNode, structure: Skill | None) -> dict[str, Any]:
     """Spread all of a skill over the blocks."""
     metadata = dict(node.metadata)
-    sources = metadata.pop(ELSEWHERE, list(node.source_episode_ids))
+    sources = metadata.pop(ELSEWHERE, None)
+    if not isinstance(sources, list) or not all(isinstance(source, str) for source in sources):
+        sources = list(node.source_episode_ids)
     parts: JsonObject = {}
     if structure is not None:
         whole = metadata["structure"]

@@ -341,6 +341,24 @@ async def test_metadata_may_hold_anything(agent: FluxMemAgent) -> None:
             assert alone.verify().ok
 
 
+@pytest.mark.parametrize("name", ["elsewhere", "learned_from", "sources_forgotten"])
+@pytest.mark.parametrize("value", [5, None, "abc", [5], [["a"]], {"a": 1}])
+async def test_episodes_are_forgotten_whatever_metadata_says(
+    agent: FluxMemAgent, tmp_path: Path, name: str, value: Any
+) -> None:
+    ids = (await taught(agent)).source_episode_ids
+    node = ProceduralNode(id="s", skill_text="text", source_episode_ids=ids, metadata={name: value})
+    await agent.add_knowledge_nodes([node])
+    agent.export_skills(tmp_path, ["s"], force=True)
+    async with agent_with() as other:
+        assert (await other.import_skills(tmp_path)).added == ("s",)
+    await agent.forget(ids[0])
+    left = skill_of(agent, "s")
+    assert left.source_episode_ids == ids[1:]
+    assert left.metadata["sources_forgotten"] == (value if (name, value) == ("sources_forgotten", 5) else 0) + 1
+    assert agent.verify().ok
+
+
 async def test_diff_names_what_is_missing(agent: FluxMemAgent, tmp_path: Path) -> None:
     skill = await taught(agent)
     assert agent.diff_skill(skill.id) == ""
