@@ -14,6 +14,7 @@ from fluxmem_local.errors import BlankTextError, InvalidInputError
 from fluxmem_local.graph import (
     EPISODE_STATUSES,
     Edge,
+    Edit,
     EpisodicNode,
     Node,
     ProceduralNode,
@@ -26,9 +27,10 @@ from fluxmem_local.types import NodeState, Origin, Scope
 from .codec import encode_json, payload_of
 from .times import validity
 
-__all__ = ["EncodedNode", "check_edge", "check_folder", "check_node", "check_number", "check_text"]
+__all__ = ["EncodedNode", "check_edge", "check_edit", "check_folder", "check_node", "check_number", "check_text"]
 
 _SQL_INTEGERS = 2**63
+_EDITS = ("expand", "prune", "reshape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,32 @@ def check_edge(edge: Any) -> None:
     if not isinstance(edge.metadata, Mapping):
         raise InvalidInputError(f"edge {edge.id!r} has metadata {edge.metadata!r:.200}; give a Mapping")
     _check_keys(edge.metadata, f"edge {edge.id!r}")
+
+
+def check_edit(edit: Edit) -> None:
+    """Check that ``undo`` and ``history`` can read an edit.
+
+    Raises:
+        InvalidInputError: a field that is none of an edit's.
+    """
+    what = f"edit {edit.id!r:.200}"
+    for text in (edit.id, edit.reason, edit.granularity or "", edit.episode_id or "", *edit.targets):
+        check_text(text, f"a field of {what}")
+    check_number(edit.created_at, f"created_at of {what}")
+    _check_count(edit.round, f"round of {what}")
+    if edit.kind not in _EDITS or not (edit.kept is None or isinstance(edit.kept, bool)):
+        raise InvalidInputError(f"{what} has kind {edit.kind!r:.200} and kept {edit.kept!r:.200}")
+    for data in (edit.before, edit.after):
+        if not isinstance(data, Mapping):
+            raise InvalidInputError(f"{what} has before or after {data!r:.200}; give a Mapping")
+    for name in ("helped", "hurt", "edge_ids", "instead", "context_ids", "variants"):
+        value = edit.after.get(name, {} if name == "variants" else ())
+        if not isinstance(value, Mapping if name == "variants" else (list, tuple)):
+            raise InvalidInputError(f"{what} has {name} {value!r:.200}")
+        for id in value.values() if isinstance(value, Mapping) else value:
+            check_text(id, f"{name} of {what}")
+    if edit.after.get("undone_at") is not None:
+        check_number(edit.after["undone_at"], f"undone_at of {what}")
 
 
 def check_text(text: Any, what: str) -> None:

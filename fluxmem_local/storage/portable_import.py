@@ -17,7 +17,7 @@ from fluxmem_local.text import content_key
 from fluxmem_local.text.quotes import REDACTED
 from fluxmem_local.types import FloatArray, JsonObject, Layer, Origin
 
-from .checks import check_node, check_number, check_text
+from .checks import check_edit, check_node, check_number, check_text
 from .codec import EDGE_COLUMNS, encode_json, node_from_row, vector_from_blob, vector_to_blob
 from .journal import read_edits, write_edit
 from .left_out import LeftOut, runs
@@ -290,6 +290,7 @@ class Importer:
         )
         if edit is None:
             return
+        check_edit(edit)
         write_edit(self._connection, edit)
         self._counts["num_edits"] += 1
 

@@ -158,3 +158,30 @@ def test_memories_that_share_a_part_become_one_without_doubles(make, lines, tmp_
         again = store.import_lines(theirs)
         assert (again.num_nodes, again.num_known, again.num_edges) == (0, 8, 0)
         assert list(store.export_lines()) == merged
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "zap"},
+        {"kept": "yes"},
+        {"created_at": "now"},
+        {"round": -1},
+        {"reason": None},
+        {"targets": [5]},
+        {"after": 5},
+        {"after": {"helped": 5}},
+        {"after": {"hurt": [["a"]]}},
+        {"after": {"edge_ids": "abc"}},
+        {"after": {"variants": ["a"]}},
+        {"after": {"variants": {"a": 5}}},
+        {"after": {"undone_at": "then"}},
+    ],
+)
+def test_an_edit_that_nobody_could_undo_is_refused(make, lines, tmp_path, wrong):
+    number = next(place for place, line in enumerate(lines) if json.loads(line)["type"] == "edit")
+    changed = [*lines[:number], json.dumps(json.loads(lines[number]) | wrong), *lines[number + 1 :]]
+    with make.open(tmp_path / "copy") as store:
+        with pytest.raises(ImportFormatError, match=f"line {number + 1}: "):
+            store.import_lines(changed)
+        assert store.select() == []
