@@ -17,7 +17,7 @@ _CODE = regex.compile(r"`([^`\n]++)`")
 _FENCE = regex.compile(r"^\s*(?:```|~~~)")
 _SLOT = regex.compile(r"<\d+:[^<>\n]*+>")
 # Lines that tell of use and evidence; no agent is told to do what they say.
-_TOLD = ("When to use:", "Seen:", "Avoid:", "Avoid, it ended the task:")
+_TOLD = regex.compile(r"When to use: |Seen: <\d+> = |Avoid: |Avoid, it ended the task: ")
 
 
 def unsafe_lines(node: ProceduralNode) -> list[str]:
@@ -27,17 +27,22 @@ def unsafe_lines(node: ProceduralNode) -> list[str]:
     when one step, or one alternative, that succeeded has all of its words.
     """
     supported = _supported(node)
+    structure = known_structure(node)
+    use = "" if structure is None else f"When to use: {structure.use}"
     found = []
     in_code = False
     for line in node.skill_text.splitlines():
         if _FENCE.match(line):
             in_code = not in_code
             continue
-        if line.startswith(_TOLD) or not line.strip():
+        told = not in_code and _TOLD.match(line) is not None
+        # Code in a use that no task gave is an order like any other.
+        if not line.strip() or line == use or (told and not line.startswith("When to use: ")):
             continue
         step = _NUMBERED.sub("", line)
+        is_order = not told and (in_code or step != line or looks_like_doing(_SLOT.sub(" ", line)))
         # A step names its alternatives, each an order of its own.
-        orders = step.split(" | or: ") if in_code or step != line or looks_like_doing(_SLOT.sub(" ", line)) else []
+        orders = step.split(" | or: ") if is_order else []
         orders += _CODE.findall(line)
         if any(not _is_supported(order, supported) for order in orders):
             found.append(line.strip())
