@@ -166,15 +166,15 @@ def test_a_repair_of_a_shared_fact_stays_with_the_task_that_made_it(tmp_path: Pa
 
         def deploy(context: str) -> tuple[str, str, bool]:
             tries.append(context)
-            return "did it", "Ada's secret: it needs port 8080 of the flat", len(tries) > 2
+            return "did it", "Ada's secret: it needs port 8080 of the flat", len(tries) > 1
 
         memory.run_task("deploy the web service of the flat", deploy, scope={"user": "ada"})
         (variant,) = memory.store.variants(fact)
         assert (variant.scope, "secret" in variant.content) == (Scope(user="ada"), True)
         assert [node.id for node in memory.store.select(layers=(Layer.SEMANTIC,), scope=Scope(user="ben"))] == [fact]
         for scope, actions in (
-            (None, ["added", "reshape undone", "reshaped into"]),
-            ({"user": "ada"}, ["added", "reshape undone", "reshaped into"]),
+            (None, ["added", "reshaped into"]),
+            ({"user": "ada"}, ["added", "reshaped into"]),
             ({"user": "ben"}, ["added"]),
             ({}, ["added"]),
         ):
