@@ -166,7 +166,7 @@ def test_a_repair_of_a_shared_fact_stays_with_the_task_that_made_it(tmp_path: Pa
 
         def deploy(context: str) -> tuple[str, str, bool]:
             tries.append(context)
-            return "did it", "Ada's secret: it needs port 8080 of the flat", len(tries) > 1
+            return "did it", "Ada's secret: too coarse, spell out the port 8080 of the flat", len(tries) > 1
 
         memory.run_task("deploy the web service of the flat", deploy, scope={"user": "ada"})
         (variant,) = memory.store.variants(fact)
