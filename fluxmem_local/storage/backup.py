@@ -9,10 +9,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxmem_local.errors import InvalidInputError, MemoryNotFoundError, StorageError
+from fluxmem_local.errors import InvalidInputError, MemoryNotFoundError
 
 from .database import DATABASE_NAME, Database
-from .database_file import check_file, copy_of, log_of
+from .database_file import check_file, copy_of, log_of, make_folder
 from .read_only import resting, uri_of
 from .schema import check_version
 from .sqlite_errors import mapped_errors
@@ -83,12 +83,7 @@ def empty_place(folder: Path) -> Path:
     file = folder / DATABASE_NAME
     if (folder.exists() and not folder.is_dir()) or file.exists() or log_of(file).exists():
         raise InvalidInputError(f"{folder} is not empty: nothing there was changed; name a folder without a memory")
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(
-            f"cannot make {folder}: {error.strerror or error}; choose a folder that you may write"
-        ) from error
+    make_folder(folder)
     return file
 
 

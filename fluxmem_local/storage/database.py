@@ -13,7 +13,7 @@ from pathlib import Path
 from fluxmem_local.errors import MemoryDamagedError, MemoryNotFoundError, StorageError
 
 from .connections import OneRead, read_connection, write_connection
-from .database_file import check_file, copy_of, has_log, migration_copies, sync_folder
+from .database_file import check_file, copy_of, has_log, make_folder, migration_copies, sync_folder
 from .lock import WriterLock
 from .read_only import is_read_only
 from .schema import APPLICATION_ID, SCHEMA_VERSION, migrate
@@ -225,12 +225,7 @@ class Database:
             )
         if not create:
             raise MemoryNotFoundError(f"there is no memory at {folder}; make one: fluxmem init --memory {folder}")
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"cannot make {folder}: {error.strerror or error}; choose a folder that you may write"
-            ) from error
+        make_folder(folder)
 
     def _migrate(self) -> None:
         """Bring an older memory to this version's tables, after a copy of it as it was."""

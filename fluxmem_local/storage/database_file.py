@@ -23,6 +23,7 @@ __all__ = [
     "leftovers",
     "log_is_foreign",
     "log_of",
+    "make_folder",
     "migration_copies",
     "sync_folder",
 ]
@@ -115,6 +116,20 @@ def leftovers(folder: Path) -> Iterator[Path]:
     """List what making or copying a database leaves in a folder when it is killed half-way."""
     yield from folder.glob("memory.*sqlite3.new*")
     yield from folder.glob(".memory.*sqlite3.new*")
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a memory, its owner's alone, unless it is there.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"cannot make {folder}: {error.strerror or error}; choose a folder that you may write"
+        ) from error
 
 
 def sync_folder(folder: Path) -> None:
