@@ -53,9 +53,7 @@ async def lived(agent: FluxMemAgent, kind: int, number: int) -> None:
     steps = []
     for step in range(6 + kind % 5):
         verb = VERBS[(kind + 3 * step) % len(VERBS)]
-        seen = (
-            f"you stand in the {place}, part {step + 1}; {thing} is in front of you, the list tells what to do"
-        )
+        seen = f"you stand in the {place}, part {step + 1}; {thing} is in front of you, the list tells what to do"
         steps.append((seen, f"{verb} {thing} by the {place} list"))
     await agent.record_episode(f"{VERBS[kind]} {thing} in the {place}", steps, True, "signed")
 

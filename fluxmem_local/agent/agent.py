@@ -559,7 +559,7 @@ class FluxMemAgent:
             before: all that was stored before this time: a datetime, a date, ISO 8601 text or seconds since 1970.
             dry_run: only say what would be removed.
             purge: leave no byte of it in any file of the memory, which is written anew for that; alone it does so for
-                what was forgotten before.
+                what was forgotten before. A skill that other episodes teach as well keeps words shorter than a quote.
 
         Raises:
             InvalidInputError: nothing was named, a blank source, filters or an age that cannot be read, ids together
