@@ -331,6 +331,8 @@ def test_ctrl_c_ends_the_episode_and_leaves_the_memory_as_it_was(tmp_path: Path)
     # A process of its own: the signal would reach the tests as well.
     program = f"""
 import asyncio, os, signal
+# A test run in the background of a shell ignores interrupts, and its children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from fluxmem_local import FluxMemAgent
 from fluxmem_local.testing import HashEmbedder, ScriptedLLM
 
