@@ -139,7 +139,7 @@ def test_the_command(make: Any, tmp_path: Path) -> None:
         return CliRunner().invoke(cli, ["--memory", str(tmp_path / "m"), *arguments])
 
     refused = run("stats")
-    assert (refused.exit_code, "fluxmem verify --salvage DIR" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "fluxmem verify --salvage DIR" in refused.stderr) == (4, True)
     assert run("verify", "--salvage", str(tmp_path / "out")).stdout == f"{tmp_path / 'out'}: 2 memories, 0 links\n"
     report = json.loads(run("--json", "verify", "--salvage", str(tmp_path / "again")).stdout)
     assert (report["num_nodes"], report["num_damaged"], report["num_unembedded"]) == (2, 0, 0)
