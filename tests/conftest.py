@@ -6,6 +6,7 @@ import ipaddress
 import os
 import random
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,13 @@ def embedder() -> HashEmbedder:
 @pytest.fixture
 def llm() -> ScriptedLLM:
     return ScriptedLLM()
+
+
+@pytest.fixture
+def folder_in_ram(tmp_path: Path) -> Iterator[Path]:
+    """A place for a memory, in RAM where there is one: what is tested is no matter of the disk."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path / "m"
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as fast:
+        yield Path(fast) / "m"

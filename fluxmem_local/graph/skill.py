@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluxmem_local.errors import InvalidInputError
 from fluxmem_local.types import JsonObject
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = ["Alternative", "Followed", "Pitfall", "Route", "Skill", "Slot", "Step"]
 
@@ -17,7 +20,7 @@ _MOST_EXAMPLES_OF_OUTLINE = 12
 # How lines begin that tell of single episodes.
 _EVIDENCE = ("Seen: ", "Avoid: ", "Avoid, it ended the task: ")
 _SIMPLE: Mapping[Any, type] = {"str": str, "int": int, "bool": bool}
-_Part = TypeVar("_Part")
+_Part = TypeVar("_Part", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +225,7 @@ class Skill:
 def _read(kind: type[_Part], data: Mapping[str, Any]) -> _Part:
     """Make a part from its fields; what it has no field for is of another version, and left out."""
     given: dict[str, Any] = {}
-    for each in fields(kind):  # type: ignore[arg-type]
+    for each in fields(kind):
         if each.name in data:
             value = data[each.name]
             if each.type == "tuple[str, ...]":

@@ -326,10 +326,11 @@ class MemoryReader:
         with self._database.read() as connection:
             return read_history(connection, id)
 
-    def variants(self, id: str) -> list[Node]:
-        """List the reshaped versions of a node that retrieval may use, oldest first."""
+    def variants(self, *ids: str) -> list[Node]:
+        """List the reshaped versions of nodes that retrieval may use, oldest first."""
         rows = self._rows(
-            f"SELECT {NODE_COLUMNS} FROM nodes WHERE variant_of = ? AND state = 'active' ORDER BY key", [id]
+            f"SELECT {NODE_COLUMNS} FROM nodes WHERE variant_of {IN_LIST} AND state = 'active' ORDER BY key",
+            [_listed(ids)],
         )
         return [node_from_row(row) for row in rows]
 

@@ -30,7 +30,7 @@ def find_candidates(store: MemoryStore, query: Query, layer: Layer, count: int) 
     searched = get_present(store, found)
     linked = get_visible(store, query, layer, query.experience.node_ids)[:count]
     originals = {node.variant_of: None for node in (*searched, *linked) if node.variant_of is not None}
-    versions = {variant.id: None for node in linked for variant in store.variants(node.id)}
+    versions = {variant.id: None for variant in store.variants(*(node.id for node in linked))}
     relatives = get_visible(store, query, layer, [id for id in (*originals, *versions) if id not in found])
     return list({node.id: node for node in (*searched, *linked, *relatives)}.values())
 

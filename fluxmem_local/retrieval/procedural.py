@@ -50,9 +50,9 @@ def inherit_skills(store: MemoryStore, query: Query, episodes: Sequence[Hit], *,
     better without is left out.
     """
     vouched = _vouched(store, query, episodes)
-    for id in list(vouched):
-        for variant in store.variants(id):
-            vouched.setdefault(variant.id, vouched[id])
+    for variant in store.variants(*vouched):
+        assert variant.variant_of is not None
+        vouched.setdefault(variant.id, vouched[variant.variant_of])
     skills = {node.id: node for node in get_visible(store, query, Layer.PROCEDURAL, vouched)}
     found = find_candidates(store, query, Layer.PROCEDURAL, _SKILLS_WITHOUT_EPISODE * config.candidate_factor)
     for node in found:

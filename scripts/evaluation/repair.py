@@ -163,6 +163,16 @@ class World:
             return all(self._stands_in(id, shown) for id in self.case.reshape)
         return self.case.needed <= shown and not shown & self.case.noise
 
+    async def play(self, runner: TaskRunner) -> TaskResult:
+        """Run the case's task from its first context."""
+        return await runner.run_task(
+            self.case.task,
+            self.execute,
+            observations=[self.case.observation],
+            context_ids=self.case.context_ids,
+            on_event=self.listen,
+        )
+
     def _stands_in(self, id: str, shown: set[str]) -> bool:
         versions = [node for node in self.store.get_many(sorted(shown)) if node.variant_of == id]
         return id not in shown and any(node.metadata.get("granularity") == self.case.granularity for node in versions)
@@ -204,13 +214,7 @@ async def play(
         world = World(case, memory.store)
         unlearned = None if reworded is None else world.is_right(await memory.first_context(reworded))
         started = time.perf_counter()
-        result = await memory.runner.run_task(
-            case.task,
-            world.execute,
-            observations=[case.observation],
-            context_ids=case.context_ids,
-            on_event=world.listen,
-        )
+        result = await world.play(memory.runner)
         seconds = time.perf_counter() - started
         again = None
         if result.success and reworded is not None:

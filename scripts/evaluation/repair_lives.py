@@ -50,13 +50,7 @@ async def live_together(
         start = before = await first_tries()
         for case in named:
             world = World(case, memory.store)
-            result = await memory.runner.run_task(
-                case.task,
-                world.execute,
-                observations=[case.observation],
-                context_ids=case.context_ids,
-                on_event=world.listen,
-            )
+            result = await world.play(memory.runner)
             after = await first_tries()
             others = [id for id in after if id != case.id]
             lost += [f"{id} after {case.id}" for id in others if before[id] and not after[id]]

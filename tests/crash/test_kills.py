@@ -12,7 +12,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -50,16 +49,6 @@ def workers() -> Iterator[subprocess.Popen[str]]:
     # A fork that is still there ends with the pipe that it tells by.
     process.kill()
     process.communicate(timeout=60)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A place in RAM where there is one: a kill loses nothing that a disk would have to keep."""
-    if not os.access("/dev/shm", os.W_OK):
-        yield tmp_path / "m"
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as fast:
-        yield Path(fast) / "m"
 
 
 @dataclass
@@ -177,18 +166,18 @@ def check(store: MemoryStore, expected: Expected) -> None:
 
 @pytest.mark.parametrize("memory", range(NUM_MEMORIES))
 def test_every_call_that_returned_survives_and_none_is_half_there(
-    workers: subprocess.Popen[str], folder: Path, memory: int
+    workers: subprocess.Popen[str], folder_in_ram: Path, memory: int
 ) -> None:
     embedder, expected, where = HashEmbedder(32), Expected(), Counter[str]()
     for number in range(-(-NUM_KILLS // NUM_MEMORIES)):
-        where[run_and_kill(workers, folder, 1000 * memory + number, expected)] += 1
-        with MemoryStore.open(folder, fingerprint=embedder.fingerprint, dimension=32) as store:
+        where[run_and_kill(workers, folder_in_ram, 1000 * memory + number, expected)] += 1
+        with MemoryStore.open(folder_in_ram, fingerprint=embedder.fingerprint, dimension=32) as store:
             check(store, expected)
             for id, content in list(expected.facts.items())[-3:]:
                 hits = store.nearest(Layer.SEMANTIC, embedder._embed(content), 3)
                 assert any(round(score, 4) == 1 for _, score in hits)
                 assert id in [hit for hit, _ in store.lexical(Layer.SEMANTIC, content, 1000)]
-    with MemoryStore.open(folder, fingerprint=embedder.fingerprint, dimension=32) as store:
+    with MemoryStore.open(folder_in_ram, fingerprint=embedder.fingerprint, dimension=32) as store:
         assert store.verify(fix=True).ok
         report, stats = store.verify(), store.stats()
         assert (report.problems, report.notes) == ((), ())

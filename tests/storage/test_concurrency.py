@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from fluxmem_local import FluxMem
 from fluxmem_local.graph import EpisodicNode
@@ -79,24 +74,16 @@ print(json.dumps([told, failures]))
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A place in RAM where there is one: it is about order here, and a disk is waited for at each commit."""
-    if not os.access("/dev/shm", os.W_OK):
-        yield tmp_path / "m"
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as fast:
-        yield Path(fast) / "m"
-
-
-def test_four_processes_of_four_threads_with_200_mixed_calls_each(folder: Path) -> None:
-    FluxMem(None, HashEmbedder(32), path=folder).close()
-    children = [start(MIXED, folder, name, NUM_THREADS, NUM_CALLS, SHARED) for name in ("left", "right", "up", "down")]
+def test_four_processes_of_four_threads_with_200_mixed_calls_each(folder_in_ram: Path) -> None:
+    FluxMem(None, HashEmbedder(32), path=folder_in_ram).close()
+    children = [
+        start(MIXED, folder_in_ram, name, NUM_THREADS, NUM_CALLS, SHARED) for name in ("left", "right", "up", "down")
+    ]
     answers = [json.loads(child.communicate(timeout=280)[0]) for child in children]
     assert [failures for _, failures in answers] == [[]] * NUM_PROCESSES
     told = [each for threads, _ in answers for each in threads]
     assert len(told) == NUM_PROCESSES * NUM_THREADS
-    with FluxMem(None, HashEmbedder(32), path=folder) as memory:
+    with FluxMem(None, HashEmbedder(32), path=folder_in_ram) as memory:
         every = memory.store.select(states=tuple(NodeState))
         facts = {node.id: node for node in every if node.layer is Layer.SEMANTIC and node.variant_of is None}
         shared = [node for node in facts.values() if node.content == SHARED]
@@ -110,7 +97,7 @@ def test_four_processes_of_four_threads_with_200_mixed_calls_each(folder: Path) 
         assert memory.verify().problems == ()
         assert memory.verify().notes == ()
         assert (memory.stats["num_step_edges"], memory.stats["num_trial_nodes"]) == (0, 0)
-    assert not [each.name for each in folder.iterdir() if each.name.startswith("write.turn.")]
+    assert not [each.name for each in folder_in_ram.iterdir() if each.name.startswith("write.turn.")]
 
 
 CONSOLIDATING = """
@@ -135,9 +122,9 @@ print(done, flush=True)
 """
 
 
-def test_a_reader_beside_a_consolidation_finds_the_same_a_hundred_times(folder: Path) -> None:
+def test_a_reader_beside_a_consolidation_finds_the_same_a_hundred_times(folder_in_ram: Path) -> None:
     subjects = ("rent", "lease", "heating", "garden", "roof")
-    with FluxMem(None, HashEmbedder(64), path=folder) as memory:
+    with FluxMem(None, HashEmbedder(64), path=folder_in_ram) as memory:
         for number, subject in enumerate(subjects * 8):
             memory.add_knowledge(f"clause {number} of the {subject} says {number * 13}")
 
@@ -147,7 +134,7 @@ def test_a_reader_beside_a_consolidation_finds_the_same_a_hundred_times(folder: 
             return [(hit.node.id, hit.node.content) for hit in hits], hits[0].signals["dense"]
 
         before = [found(turn) for turn in range(25)]
-        child = start(CONSOLIDATING, folder, stdin=subprocess.PIPE)
+        child = start(CONSOLIDATING, folder_in_ram, stdin=subprocess.PIPE)
         assert child.stdout.readline() == "begun\n"
         generations = set()
         for turn in range(100):
@@ -161,7 +148,7 @@ def test_a_reader_beside_a_consolidation_finds_the_same_a_hundred_times(folder: 
         assert memory.verify().problems == ()
 
 
-def test_what_another_process_does_is_seen_without_opening_again(folder: Path) -> None:
+def test_what_another_process_does_is_seen_without_opening_again(folder_in_ram: Path) -> None:
     code = """
 import sys
 from fluxmem_local import FluxMem
@@ -173,11 +160,11 @@ with FluxMem(None, HashEmbedder(64), path=sys.argv[1]) as memory:
     (rent,) = memory.retrieve("rent is", top_k=1)
     memory.forget([rent.node.id])
 """
-    with FluxMem(None, HashEmbedder(64), path=folder) as memory:
+    with FluxMem(None, HashEmbedder(64), path=folder_in_ram) as memory:
         memory.add_knowledge("the lease ends in May")
         memory.add_knowledge("rent is 900")
         assert [hit.node.content for hit in memory.retrieve("rent", top_k=1)] == ["rent is 900"]
-        child = start(code, folder)
+        child = start(code, folder_in_ram)
         child.communicate(timeout=60)
         assert child.returncode == 0
         assert [hit.node.content for hit in memory.retrieve("lease", top_k=1)] == ["the lease ends in June"]
